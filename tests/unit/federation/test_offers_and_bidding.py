@@ -37,7 +37,7 @@ class TestInvitations:
         peers = [("a", True, 9, 0.0), ("b", False, 1, 500.0), ("c", False, 1, 900.0)]
         assert invited(*peers, first=("c", "b")) == "cba"
 
-    def test_no_more_than_four_are_asked(self) -> None:
+    def test_no_more_than_four_are_queried(self) -> None:
         assert invited(*((name, True, 1, 0.0) for name in "fedcba")) == "abcd"
         assert PEERS_INVITED_MAX == 4
 

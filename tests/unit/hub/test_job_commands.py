@@ -51,7 +51,7 @@ def saved(effects: list[fx.Effect]) -> list[Workload]:
 
 
 class TestSubmission:
-    def test_a_submission_is_saved_told_and_audited_once(self, bench: Bench) -> None:
+    def test_a_submission_is_saved_recorded_and_audited_once(self, bench: Bench) -> None:
         bench.policy_version = "policy-7"
         effects = bench.handle(ev.Submitted("wl_a", "t", SPEC, {"a": "b"}, actor="ada", trace="00-1"))
         assert kinds(effects) == ["Save", "workload.submitted", f"audit {audit.ADMITTED}"]
@@ -117,14 +117,14 @@ class TestSubmission:
             assert refused.value.code == "E0303"
             assert "Dakar" in refused.value.hint
 
-    def test_secrets_and_the_wish_to_stay_each_keep_work_at_home(self) -> None:
+    def test_secrets_and_stay_home_each_keep_work_at_home(self) -> None:
         assert may_leave(SPEC)
         assert not may_leave(replace(SPEC, stay_home=True))
         assert not may_leave(replace(SPEC, secrets=("TOKEN",)))
 
 
 class TestAnotherSpecification:
-    def test_it_is_queued_anew_saved_told_and_audited(self, bench: Bench) -> None:
+    def test_it_is_queued_anew_saved_recorded_and_audited(self, bench: Bench) -> None:
         workload = bench.submit()
         after = replace(SPEC, name="after", resources=Resources(gpus=2), labels={"team": "a"})
         effects = bench.handle(ev.SpecReplaced(workload.id, after, {"a": "b"}, actor="ada"))
@@ -187,7 +187,7 @@ class TestAnotherSpecification:
             assert refused.value.code == "E0304"
             assert refused.value.hint == f"`harch why {workload_id}` shows more"
 
-    def test_new_labels_are_told_and_written_even_of_work_that_runs(self, bench: Bench) -> None:
+    def test_new_labels_are_recorded_and_written_even_of_work_that_runs(self, bench: Bench) -> None:
         workload = bench.submit()
         bench.run(workload)
         effects = bench.handle(ev.Relabelled(workload.id, {"team": "b"}))
@@ -224,7 +224,7 @@ class TestStopping:
         assert workload.id not in bench.machine.state.scheduler.queue
         assert bench.handle(ev.StopRequested(workload.id, "again")) == [], "cancelled work may be cancelled again"
 
-    def test_running_work_is_told_to_stop_with_its_grace_and_only_once(self, bench: Bench) -> None:
+    def test_running_work_is_ordered_to_stop_with_its_grace_and_only_once(self, bench: Bench) -> None:
         workload = bench.submit(stop_grace_s=7.0)
         bench.run(workload)
         effects = bench.handle(ev.StopRequested(workload.id, "enough"))
@@ -248,7 +248,7 @@ class TestStopping:
         assert kinds(effects) == ["Save", "workload.deleted"]
         assert (workload.hidden, workload.state, workload.stop_reason) == (True, State.COMPLETED, "")
 
-    def test_work_that_stops_for_others_is_cancelled_instead_and_told_nothing_twice(self, bench: Bench) -> None:
+    def test_work_that_stops_for_others_is_cancelled_instead_and_ordered_nothing_twice(self, bench: Bench) -> None:
         workload = bench.submit()
         bench.run(workload)
         bench.handle(ev.NodeDrained(workload.placement[0].node_id))
@@ -259,7 +259,7 @@ class TestStopping:
         bench.end(workload, reason=ExitReason.STOPPED, code=None)
         assert workload.state is State.CANCELLED
 
-    def test_the_hub_that_runs_it_is_told_to_stop_it(self) -> None:
+    def test_the_hub_that_runs_it_is_ordered_to_stop_it(self) -> None:
         hub = LendingHub(SENEGAL)
         workload = hub.lend()
         hub.handle(ev.StopRequested(workload.id, "enough"))
@@ -315,7 +315,7 @@ class TestPausing:
             bench.handle(ev.ResumeRequested(workload.id))
 
     @pytest.mark.parametrize("started", [False, True])
-    def test_the_hub_that_runs_it_is_told_to_pause_and_to_resume_it(self, started: bool) -> None:
+    def test_the_hub_that_runs_it_is_ordered_to_pause_and_to_resume_it(self, started: bool) -> None:
         hub = LendingHub(SENEGAL)
         workload = hub.lend()
         if started:
@@ -419,7 +419,7 @@ class TestFaultsInRounds:
         assert bench.machine.state.set_aside == set()
         assert len(bench.place()) == 1
 
-    def test_a_fault_is_told_with_how_long_the_work_waits(self, bench: Bench) -> None:
+    def test_a_fault_is_recorded_with_how_long_the_work_waits(self, bench: Bench) -> None:
         workload = self.held(bench)
         effects = bench.machine.apply(
             ev.FaultSeen("placement due", "ValueError", workload.id), ev.EventContext(now=bench.now, boot_s=10.0)
@@ -430,7 +430,7 @@ class TestFaultsInRounds:
         assert records[0].message == "failed at `placement due` (ValueError): undone, and restored from disk"
         assert records[1].message == ("`placement due` failed on it (ValueError): it is set aside, and retried in 20 s")
 
-    def test_a_fault_of_work_that_is_not_held_is_told_of_the_hub_alone(self, bench: Bench) -> None:
+    def test_a_fault_of_work_that_is_not_held_is_recorded_of_the_hub_alone(self, bench: Bench) -> None:
         workload = self.held(bench)
         for event, boot_s in (
             (ev.FaultSeen("placement due", "ValueError", workload.id), 30.0),

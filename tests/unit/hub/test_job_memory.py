@@ -286,7 +286,7 @@ class TestTheLendingRegistry:
         lending = self.lending()
         assert (lending.number(), lending.number(), lending.bid_id()) == (1, 2, "run-3")
 
-    def test_work_that_nothing_was_heard_of_for_half_its_lease_is_said_to_be_so(self) -> None:
+    def test_work_that_no_message_came_of_for_half_its_lease_is_stated_to_be_so(self) -> None:
         lending = self.lending()
         lent = workload(lease_s=100.0)
         assert lending.unheard_s(lent, math.inf) is None, "nobody has it"
@@ -399,7 +399,7 @@ class TestCarbonMemory:
         assert memory.take_due(-math.inf, 6.9) == []
         assert memory.take_due(-math.inf, 7.0) == ["wl_1"]
 
-    def test_work_whose_hour_has_come_is_held_no_longer(self) -> None:
+    def test_work_after_its_hour_has_come_is_held_no_longer(self) -> None:
         memory = CarbonMemory()
         late = workload(carbon=choice(held=True, start_at=START))
         assert not self.keeps(memory, late)
@@ -412,7 +412,7 @@ class TestCarbonMemory:
             action="start", hub_id="clean", at_once=option("home", 10.0), options=(option("clean", 5.0),), **fields
         )
 
-    def test_cleaner_hubs_are_asked_for_five_seconds_before_home(self) -> None:
+    def test_cleaner_hubs_are_queried_for_five_seconds_before_home(self) -> None:
         memory = CarbonMemory()
         assert self.keeps(memory, workload(carbon=self.there()), offers=True)
         assert memory.routes == {"wl_1": Route(("clean",))}
@@ -544,7 +544,9 @@ class TestCarbonMemory:
         ({"hub_id": "c"}, ("c", "a", "b")),
     ],
 )
-def test_hubs_that_are_cleaner_than_home_are_asked_best_first(fields: dict[str, object], hubs: tuple[str, ...]) -> None:
+def test_hubs_that_are_cleaner_than_home_are_queried_best_first(
+    fields: dict[str, object], hubs: tuple[str, ...]
+) -> None:
     options = (option("a", 5.0), option("b", 9.0), option("home", 1.0), option("dear", 10.0), option("a", 6.0))
     chosen = choice(**{"at_once": option("home", 10.0), "options": options, **fields})
     assert cleaner_hubs(chosen, "home") == hubs

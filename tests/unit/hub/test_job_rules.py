@@ -51,7 +51,7 @@ class TestHardware:
             ("cooling_kw", ZONE, 40, "", "cooling_kw 40"),
         ],
     )
-    def test_a_change_is_stored_and_told(
+    def test_a_change_is_stored_and_recorded(
         self, bench: Bench, kind: str, subject: str, value: float | None, why: str, message: str
     ) -> None:
         effects = bench.handle(ev.HardwareChanged(kind, subject, value, why))
@@ -148,7 +148,7 @@ class TestHardware:
         assert bench.handle(ev.NodeDrained(node, "again"))[0] == fx.SaveCondition("cordoned", node, 1, "again")
         assert bench.sent == [], "it stops already"
 
-    def test_gpus_that_are_held_for_a_bid_are_not_asked_to_move(self) -> None:
+    def test_gpus_that_are_held_for_a_bid_are_not_queried_to_move(self) -> None:
         hub = LendingHub(MOROCCO)
         hub.bid(SPEC)
         for event in (ev.NodeDrained(NODE), ev.HubClosed(2)):
@@ -276,7 +276,7 @@ class TestData:
     def retag(self, hub: LendingHub, name: str, *countries: str) -> None:
         hub.handle(ev.DataRetagged(f"data_{name}", tag_for(*countries), actor="ada"))
 
-    def test_an_object_is_saved_told_and_audited(self) -> None:
+    def test_an_object_is_saved_recorded_and_audited(self) -> None:
         hub = self.hub()
         hub.add_data(data := data_object("one", tag_for("MA")))
         assert kinds(hub.effects) == ["SaveData", "data.added", f"audit {audit.DATA_ADDED}"]
@@ -320,7 +320,7 @@ class TestData:
         hub.add_data(replace(data_object("y", None), parents=("known",)))
         assert set(hub.state.catalog.entries) == {"data_known", "data_x", "data_y"}
 
-    def test_a_tighter_tag_is_a_new_revision_saved_told_and_audited(self) -> None:
+    def test_a_tighter_tag_is_a_new_revision_saved_recorded_and_audited(self) -> None:
         hub = self.hub()
         hub.add_data(data_object("one", tag_for("MA", "SN")))
         hub.later(60.0)
@@ -333,7 +333,7 @@ class TestData:
         record = next(one for one in hub.effects if isinstance(one, fx.Record))
         assert record.message == f"tagged one, revision {revision}: may be processed in MA, rest in MA"
 
-    def test_a_copy_that_may_no_longer_rest_where_it_is_is_told_and_audited(self) -> None:
+    def test_a_copy_that_may_no_longer_rest_where_it_is_is_recorded_and_audited(self) -> None:
         hub = self.hub()
         hub.add_data(data_object("one", tag_for("MA", "SN")))
         self.retag(hub, "one", "SN")
@@ -465,7 +465,7 @@ class TestData:
         scrubs = {start.task.key.workload_id: start.task.scrub_after for start in hub.sent_to_agent(StartTask)}
         assert scrubs == {only.id: False, both.id: True}
 
-    def test_work_whose_data_only_another_hub_may_read_is_taken_where_hubs_lend(self) -> None:
+    def test_work_on_data_that_only_another_hub_may_read_is_taken_where_hubs_lend(self) -> None:
         hub = self.hub()
         hub.add_data(data_object("one", tag_for("SN"), at=SENEGAL))
         cards = Resources(gpus=1, gpu_model="inference-card")
@@ -491,8 +491,9 @@ class TestData:
             hub.submit(1, data=tuple(names), stay_home=True)
         assert len(refused.value.message.splitlines()) == 1 + 12 + 1
         assert refused.value.message.endswith("\n  and 4 more"), "one more for how it would get there"
-        assert len(refused.value.meta["problems"]) == 16  # type: ignore[arg-type]
-        assert refused.value.hint
+        problems: list[dict[str, str]] = refused.value.meta["problems"]  # type: ignore[assignment]
+        assert len(problems) == 16
+        assert refused.value.hint == "; ".join(dict.fromkeys(problem["fix"] for problem in problems if problem["fix"]))
 
 
 class TestMakingRoom:
@@ -545,7 +546,7 @@ class TestMakingRoom:
         bench.place()
         assert bench.machine.state.next_defragmentation_s == looked_s + 2 * DEFRAGMENT_EVERY_S
 
-    def test_one_gpu_moves_nobody(self) -> None:
+    def test_one_gpu_moves_no_one(self) -> None:
         bench = self.patient(1.0)
         for number in range(4):
             h100(bench, f"full-{number}", 8)
@@ -568,7 +569,7 @@ class TestMakingRoom:
             bench.handle(ev.DefragmentationRequested(large.id))
         assert (refused.value.code, refused.value.retry_after_s) == ("E0304", 5)
 
-    def test_a_victim_is_told_for_whom_it_gives_way_and_only_once(self) -> None:
+    def test_a_victim_is_recorded_for_whom_it_gives_way_and_only_once(self) -> None:
         bench = Bench()
         bench.machine = JobMachine(tiny_fleet(), bench.hub, QueueSettings())
         bench.join()

@@ -302,7 +302,7 @@ class TestHandling:
 
 
 class TestPosting:
-    async def test_what_is_taken_is_said(self, hub: Running) -> None:
+    async def test_what_is_taken_is_stated(self, hub: Running) -> None:
         assert hub.runtime.post(ev.Noted("a", "", ""))
         hub.runtime.note("b", "subject", "message")
         assert not hub.runtime.post(ev.StopRequested("wl_x", "enough"))
@@ -642,7 +642,7 @@ class TestFaults:
 
         monkeypatch.setattr(JobMachine, "apply", apply)
 
-    async def test_an_error_undoes_the_event_drops_the_agents_and_is_told(
+    async def test_an_error_undoes_the_event_drops_the_agents_and_is_recorded(
         self, hub: Running, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         self.failing(monkeypatch, KeyError("unforeseen"))

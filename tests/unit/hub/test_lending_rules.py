@@ -75,11 +75,11 @@ class TestOffering:
     def test_a_request_says_the_shape_of_each_and_is_numbered(self) -> None:
         hub, first = self.waiting()
         second = hub.submit(4)
-        (asked,) = self.offer(hub)
-        assert [one.ref for one in asked.needs] == [0, 1]
-        assert [one.needs.gpus for one in asked.needs] == [8, 4]
-        assert [one.may_queue for one in asked.needs] == [False, False]
-        assert asked.needs[0].waited_s == 20.0
+        (invitation,) = self.offer(hub)
+        assert [one.ref for one in invitation.needs] == [0, 1]
+        assert [one.needs.gpus for one in invitation.needs] == [8, 4]
+        assert [one.may_queue for one in invitation.needs] == [False, False]
+        assert invitation.needs[0].waited_s == 20.0
         assert hub.state.lending.auctions.keys() == {first.id, second.id}
         hub.handle(ev.LendingDue())
         assert hub.sent(BidRequest) == [], "they are asked already"
@@ -95,7 +95,7 @@ class TestOffering:
         assert self.offer(hub) == []
 
     @pytest.mark.parametrize("fields", [{"stay_home": True}, {"secrets": ("TOKEN",)}])
-    def test_work_that_stays_at_home_is_offered_to_nobody_and_tried_later(self, fields: dict[str, object]) -> None:
+    def test_work_that_stays_at_home_is_offered_to_no_one_and_tried_later(self, fields: dict[str, object]) -> None:
         hub, workload = self.waiting(**fields)
         assert self.offer(hub) == []
         assert workload.id not in hub.state.lending.answers
@@ -113,7 +113,7 @@ class TestOffering:
         known = hub.state.lending.peers[hub.peer]
         hub.handle(ev.PeersSeen((replace(known, **fields),)))
 
-    def test_only_peers_that_answer_and_say_what_they_have_are_asked(self) -> None:
+    def test_only_peers_that_answer_and_say_what_they_have_are_queried(self) -> None:
         for fields in ({"reachable": False}, {"summary": None}):
             hub, workload = self.waiting()
             self.peer(hub, **fields)
@@ -122,7 +122,7 @@ class TestOffering:
                 workload.id: {"": "no hub that may run it has room, as far as it is known"}
             }
 
-    def test_a_peer_without_room_or_not_ready_is_not_asked_and_the_reason_kept(self) -> None:
+    def test_a_peer_without_room_or_not_ready_is_not_queried_and_the_reason_kept(self) -> None:
         hub, workload = self.waiting()
         summary = hub.state.lending.peers[hub.peer].summary
         assert summary is not None
@@ -136,18 +136,18 @@ class TestOffering:
 
     def test_a_peer_that_is_busy_is_left_alone_for_as_long_as_it_says_and_a_minute_at_most(self) -> None:
         hub, _ = self.waiting()
-        (asked,) = self.offer(hub)
-        hub.receive(Bids(number=asked.number, bids=(), busy_s=30.0))
+        (invitation,) = self.offer(hub)
+        hub.receive(Bids(number=invitation.number, bids=(), busy_s=30.0))
         assert hub.state.lending.busy_until_s == {MOROCCO: hub.boot_s + 30.0}
         assert self.offer(hub) == []
         assert len(self.offer(hub)) == 1
         hub.receive(Bids(number=hub.sent(BidRequest)[0].number, bids=(), busy_s=999.0))
         assert hub.state.lending.busy_until_s == {MOROCCO: hub.boot_s + 60.0}
 
-    def test_a_peer_that_was_busy_is_asked_at_the_very_moment_that_it_named(self) -> None:
+    def test_a_peer_that_was_busy_is_queried_at_the_very_moment_that_it_named(self) -> None:
         hub, _ = self.waiting()
-        (asked,) = self.offer(hub)
-        hub.receive(Bids(number=asked.number, bids=(), busy_s=20.0))
+        (invitation,) = self.offer(hub)
+        hub.receive(Bids(number=invitation.number, bids=(), busy_s=20.0))
         assert len(self.offer(hub)) == 1
 
     def test_work_that_was_paused_for_a_moment_is_not_offered_a_second_time_at_once(self) -> None:
@@ -161,8 +161,8 @@ class TestOffering:
 
     def test_why_peers_refused_is_forgotten_when_the_work_ends(self) -> None:
         hub, workload = self.waiting()
-        (asked,) = self.offer(hub)
-        hub.receive(Bids(number=asked.number, bids=(), refusals={0: "no room now"}))
+        (invitation,) = self.offer(hub)
+        hub.receive(Bids(number=invitation.number, bids=(), refusals={0: "no room now"}))
         assert workload.id in hub.state.lending.answers
         hub.handle(ev.StopRequested(workload.id, "enough"))
         assert hub.state.lending.answers == {}
@@ -192,17 +192,17 @@ class TestOffering:
     ) -> None:
         hub, workload = self.waiting()
         self.peer(hub, rtt_ms=rtt_ms)
-        (asked,) = self.offer(hub)
+        (invitation,) = self.offer(hub)
         auction = hub.state.lending.auctions[workload.id]
         auction.waits_for.add("slow")  # another hub that has not answered yet
-        hub.receive(Bids(number=asked.number, bids=(made := CapacityBid(ref=0, bid_id="bid"),)))
+        hub.receive(Bids(number=invitation.number, bids=(made := CapacityBid(ref=0, bid_id="bid"),)))
         assert auction.offers == [PeerOffer(MOROCCO, made, has_data=True, rtt_ms=counted)]
         assert auction.waits_for == {"slow"}
         hub.later(ANSWER_WITHIN_S)
         hub.handle(ev.LendingDue())
         assert workload.leased
 
-    def test_work_whose_data_may_not_be_read_there_is_never_offered_and_that_is_audited_once(self) -> None:
+    def test_work_on_data_that_may_not_be_read_there_is_never_offered_and_that_is_audited_once(self) -> None:
         hub = LendingHub(SENEGAL)
         hub.meet_peer()
         hub.submit(8, stay_home=True)
@@ -219,16 +219,16 @@ class TestOffering:
         assert len(self.offer(hub)) == 1
         assert drafts(hub.effects) == []
 
-    def test_the_best_bid_is_taken_and_a_bid_that_nobody_wants_let_go(self) -> None:
+    def test_the_best_bid_is_taken_and_a_bid_that_no_one_wants_let_go(self) -> None:
         hub, workload = self.waiting()
-        (asked,) = self.offer(hub)
+        (invitation,) = self.offer(hub)
         bids = (
             CapacityBid(ref=0, bid_id="late", start_in_s=600.0),
             CapacityBid(ref=0, bid_id="now"),
             CapacityBid(ref=1, bid_id="beyond"),
             CapacityBid(ref=-1, bid_id="before"),
         )
-        hub.receive(Bids(number=asked.number, bids=bids))
+        hub.receive(Bids(number=invitation.number, bids=bids))
         assert [grant.bid_id for message in hub.sent(Grants) for grant in message.grants] == ["now"]
         assert [one.bid_ids for one in hub.sent(DropBids)] == [("beyond", "before"), ("late",)]
         assert workload.leased
@@ -236,15 +236,15 @@ class TestOffering:
 
     def test_a_refusal_is_kept_as_the_reason_and_the_work_tried_later(self) -> None:
         hub, workload = self.waiting()
-        (asked,) = self.offer(hub)
-        hub.receive(Bids(number=asked.number, bids=(), refusals={0: "x" * 300, 1: "beyond", -1: "before"}))
+        (invitation,) = self.offer(hub)
+        hub.receive(Bids(number=invitation.number, bids=(), refusals={0: "x" * 300, 1: "beyond", -1: "before"}))
         assert hub.state.lending.answers == {workload.id: {MOROCCO: "x" * 200}}
         assert not hub.state.lending.is_due(hub.boot_s + 0.9)
         assert hub.state.lending.is_due(hub.boot_s + 1.0)
 
     def test_whoever_does_not_answer_in_time_takes_no_part_and_its_bid_is_let_go(self) -> None:
         hub, workload = self.waiting()
-        (asked,) = self.offer(hub)
+        (invitation,) = self.offer(hub)
         hub.later(ANSWER_WITHIN_S - 0.01)
         hub.handle(ev.LendingDue())
         assert workload.id in hub.state.lending.auctions
@@ -252,25 +252,25 @@ class TestOffering:
         hub.handle(ev.LendingDue())
         assert hub.state.lending.auctions == {}
         assert hub.state.lending.bid_requests == {}
-        hub.receive(Bids(number=asked.number, bids=(CapacityBid(ref=0, bid_id="late"),)))
+        hub.receive(Bids(number=invitation.number, bids=(CapacityBid(ref=0, bid_id="late"),)))
         assert hub.sent(DropBids) == [DropBids(("late",))]
         assert not workload.leased
 
     def test_work_that_got_its_place_at_home_meanwhile_is_not_lent(self) -> None:
         hub, workload = self.waiting()
-        (asked,) = self.offer(hub)
+        (invitation,) = self.offer(hub)
         hub.handle(ev.StopRequested("wl_1", "makes room"))
         hub.handle(ended("wl_1"))
         hub.place()
         assert workload.is_placed
-        hub.receive(Bids(number=asked.number, bids=(CapacityBid(ref=0, bid_id="now"),)))
+        hub.receive(Bids(number=invitation.number, bids=(CapacityBid(ref=0, bid_id="now"),)))
         assert hub.sent(Grants) == []
         assert hub.sent(DropBids) == [DropBids(("now",))]
 
-    def test_an_answer_of_a_hub_that_was_not_asked_counts_for_nothing(self) -> None:
+    def test_an_answer_of_a_hub_that_was_not_queried_counts_for_nothing(self) -> None:
         hub, workload = self.waiting()
-        (asked,) = self.offer(hub)
-        hub.receive(Bids(number=asked.number, bids=(CapacityBid(ref=0, bid_id="x"),)), from_hub="elsewhere")
+        (invitation,) = self.offer(hub)
+        hub.receive(Bids(number=invitation.number, bids=(CapacityBid(ref=0, bid_id="x"),)), from_hub="elsewhere")
         assert hub.sent(DropBids) == [DropBids(("x",))]
         assert workload.id in hub.state.lending.auctions
 
@@ -278,8 +278,8 @@ class TestOffering:
         hub, _ = self.waiting()
         for _ in range(NEEDS_PER_REQUEST_MAX):
             hub.submit(8)
-        (asked,) = self.offer(hub)
-        assert len(asked.needs) == NEEDS_PER_REQUEST_MAX - 1, "one of those that were due waits no longer"
+        (invitation,) = self.offer(hub)
+        assert len(invitation.needs) == NEEDS_PER_REQUEST_MAX - 1, "one of those that were due waits no longer"
         hub.handle(ev.LendingDue())
         assert [len(one.needs) for one in hub.sent(BidRequest)] == [2]
 
@@ -398,7 +398,7 @@ class TestReports:
         self.report(hub, workload, placement=THERE, started_at=START)
         assert hub.effects == [], "nothing is new"
 
-    def test_an_end_is_booked_and_the_runner_told(self) -> None:
+    def test_an_end_is_booked_and_the_runner_notified(self) -> None:
         hub, workload = self.lent()
         ends = (TaskEnd(rank=0, reason=ExitReason.EXITED, exit_code=3),)
         hub.later(7.0)
@@ -410,7 +410,7 @@ class TestReports:
         assert workload.completed_at == hub.context().now
         assert hub.state.lending.given == {}
 
-    def test_an_end_without_places_keeps_those_that_were_told_before(self) -> None:
+    def test_an_end_without_places_keeps_those_that_were_recorded_before(self) -> None:
         hub, workload = self.lent()
         self.report(hub, workload, placement=THERE, started_at=START)
         self.report(hub, workload, State.COMPLETED, message="ignored")
@@ -564,7 +564,7 @@ class TestBidding:
         assert answer.refusals == {0: "no room now"}
         assert [(one.ref, one.start_in_s > 0) for one in answer.bids] == [(1, True), (2, False)]
 
-    def test_a_start_that_cannot_be_estimated_is_said_to_be_an_hour_away(self) -> None:
+    def test_a_start_that_cannot_be_estimated_is_stated_to_be_an_hour_away(self) -> None:
         hub = LendingHub(SENEGAL)
         hub.submit(8)
         hub.place()
@@ -623,7 +623,7 @@ class TestBorrowing:
         assert workload is not None
         return workload
 
-    def test_a_grant_that_is_taken_is_saved_told_audited_started_and_reported(self) -> None:
+    def test_a_grant_that_is_taken_is_saved_recorded_audited_started_and_reported(self) -> None:
         hub = self.borrower(restarts=2, annotations={"a": "b"}, trace="z" * 200, attempt=5)
         workload = self.work(hub)
         assert kinds(hub.effects) == [
@@ -671,7 +671,7 @@ class TestBorrowing:
         hub.submit(1)
         assert hub.work("wl_theirs") is None, "nobody needs it any longer"
 
-    def test_a_lease_is_renewed_after_a_third_and_again_while_nobody_answers(self) -> None:
+    def test_a_lease_is_renewed_after_a_third_and_again_while_no_one_answers(self) -> None:
         hub = self.borrower()
 
         def renewals(wait_s: float) -> int:
@@ -692,7 +692,7 @@ class TestBorrowing:
         assert renewals(third - 0.5) == 0
         assert renewals(1.0) == 1
 
-    def test_a_renewal_that_nobody_answered_within_a_minute_is_forgotten(self) -> None:
+    def test_a_renewal_that_no_one_answered_within_a_minute_is_forgotten(self) -> None:
         hub = self.borrower()
         hub.handle(ev.PeerBack(SENEGAL))
         (renewal,) = hub.sent(LeaseRenewal)
@@ -857,7 +857,7 @@ class TestRestoring:
         assert hub.work("wl_theirs") is None
 
     @pytest.mark.parametrize("due", [True, False])
-    def test_an_end_is_told_again_unless_it_is_booked(self, due: bool) -> None:
+    def test_an_end_is_recorded_again_unless_it_is_booked(self, due: bool) -> None:
         workload = self.borrowed()
         workload.state, workload.report_due = State.COMPLETED, due
         hub = self.restored(workload)

@@ -132,7 +132,7 @@ def seen(workload: Workload, rank: int = 0, *, agent: str = "agent", attempt: in
 
 
 class TestEnds:
-    def test_an_end_is_booked_with_all_that_the_agent_said(self, bench: Bench) -> None:
+    def test_an_end_is_booked_with_all_that_the_agent_stated(self, bench: Bench) -> None:
         workload = bench.submit(gpus=8, tasks=2)
         bench.run(workload)
         effects = bench.handle(
@@ -156,7 +156,7 @@ class TestEnds:
         assert kinds(effects) == ["Save", "workload.completed", f"audit {audit.ENDED}", "Forget"]
         assert (workload.error_message, workload.completed_at) == ("", bench.now)
 
-    def test_others_are_told_to_stop_once_however_many_fail(self, bench: Bench) -> None:
+    def test_others_are_ordered_to_stop_once_however_many_fail(self, bench: Bench) -> None:
         workload = bench.submit(gpus=8, tasks=3)
         bench.run(workload)
         bench.handle(seen(workload, 0, exit_code=1))
@@ -274,13 +274,13 @@ class TestTwoAgents:
         bench.handle(seen(workload, agent=own))
         assert workload.state is State.COMPLETED
 
-    def test_an_agent_that_is_back_under_another_name_may_tell_of_it(self) -> None:
+    def test_an_agent_that_is_back_under_another_name_may_report_of_it(self) -> None:
         bench, workload, own, other = self.two()
         bench.handle(ev.AgentLeft(own, 1, "cut"))
         bench.handle(ev.TaskStartSeen(TaskKey(workload.id, 1, 0), other))
         assert workload.state is State.RUNNING
 
-    def test_orders_go_to_the_agent_of_the_node_and_to_nobody_while_it_is_away(self) -> None:
+    def test_orders_go_to_the_agent_of_the_node_and_to_no_one_while_it_is_away(self) -> None:
         bench, workload, own, _ = self.two()
         bench.handle(ev.TaskStartSeen(TaskKey(workload.id, 1, 0), own))
         effects = bench.handle(ev.PauseRequested(workload.id))
@@ -312,7 +312,7 @@ class TestTwoAgents:
 
 
 class TestJoining:
-    def test_an_agent_that_joins_is_told_of_and_audited(self) -> None:
+    def test_an_agent_that_joins_is_recorded_of_and_audited(self) -> None:
         bench = Bench()
         effects = bench.handle(ev.AgentJoined(bench.agent.hello(), 1))
         assert kinds(effects) == ["agent.joined", f"audit {audit.AGENT_JOINED}"]
@@ -350,7 +350,7 @@ class TestJoining:
         assert refused.message.startswith(f"node `{NODES[0]}` is already served by agent `agent`; give each agent")
         assert set(bench.machine.state.agents.agents) == {"agent"}
 
-    def test_a_key_that_is_not_its_own_is_told_and_audited(self, bench: Bench) -> None:
+    def test_a_key_that_is_not_its_own_is_recorded_and_audited(self, bench: Bench) -> None:
         draft = Draft(audit.AGENT_REFUSED, "agent", "refused")
         effects = bench.handle(ev.AgentBarred("agent", draft))
         assert kinds(effects) == ["agent.refused", f"audit {audit.AGENT_REFUSED}"]
@@ -396,7 +396,7 @@ class TestReconciliation:
         self.back(bench, KnownTask(key=TaskKey("wl_x", 1, 0), running=False))
         assert bench.sent == []
 
-    def test_a_stray_is_stopped_with_little_grace_and_told_of(self, bench: Bench) -> None:
+    def test_a_stray_is_stopped_with_little_grace_and_recorded_of(self, bench: Bench) -> None:
         stray = TaskKey("wl_x", 7, 0)
         effects = self.back(bench, KnownTask(key=stray, running=True))
         assert bench.sent == [StopTask(stray, STRAY_GRACE_S)]
@@ -436,15 +436,15 @@ class TestReconciliation:
         bench.handle(ev.AgentJoined(other.hello(), 2))
         assert bench.sent == []
 
-    def test_borrowed_work_that_still_runs_is_told_how_long_it_may(self) -> None:
+    def test_borrowed_work_that_still_runs_is_sent_how_long_it_may(self) -> None:
         hub = LendingHub(MOROCCO)
         spec = WorkloadSpec(name="theirs", command=("true",), resources=Resources(gpus=1), stop_grace_s=0.0)
         assert hub.take(hub.grant(spec)) == ""
         key = TaskKey("wl_theirs", 1, 0)
-        for running, told in ((True, 1), (False, 0)):
+        for running, sent in ((True, 1), (False, 0)):
             hello = replace(hub.agent.hello(), tasks=(KnownTask(key=key, running=running),))
             hub.handle(ev.AgentJoined(hello, 5))
-            assert len(hub.sent_to_agent(ExtendLease)) == told
+            assert len(hub.sent_to_agent(ExtendLease)) == sent
 
 
 class TestGangPorts:
@@ -469,7 +469,7 @@ class TestGangPorts:
         assert book.take_gang_port(NODES[0]) == ("10.0.0.1", 20002)
         assert book.take_gang_port(NODES[0]) == first
 
-    def test_a_range_of_one_port_works(self) -> None:
+    def test_a_range_of_one_port_is_enough(self) -> None:
         book = self.book(20000, 20000)
         assert book.take_gang_port(NODES[0]) == ("10.0.0.1", 20000)
         assert book.take_gang_port(NODES[0]) is None

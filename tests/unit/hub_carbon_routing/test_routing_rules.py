@@ -611,7 +611,7 @@ class TestWords:
             "based on: a grid, read 60 s ago",
         )
 
-    def test_home_at_once_is_not_told_twice_and_unknown_data_is_said_to_be_so(self) -> None:
+    def test_home_at_once_is_not_recorded_twice_and_unknown_data_is_stated_to_be_so(self) -> None:
         home = CarbonOption(hub_id="home", start_at=START, grams=5.0, kwh=0.0)
         choice = CarbonChoice(action="start", decided_at=self.NOW, hub_id="home", chosen=home, at_once=home)
         assert sentences(choice, self.NOW) == (
@@ -658,7 +658,7 @@ class TestNewPlans:
         assert job.carbon is not None
         assert job.carbon.start_at == bench.now + 3 * HOUR
 
-    def test_figures_behind_an_unchanged_choice_are_renewed_after_an_hour_without_a_line(self, bench: Bench) -> None:
+    def test_values_behind_an_unchanged_choice_are_renewed_after_an_hour_without_a_line(self, bench: Bench) -> None:
         job = self.held(bench)
         before = job.carbon
         assert before is not None
@@ -693,7 +693,7 @@ class TestNewPlans:
         assert (job.carbon.held, job.carbon.action, job.carbon.start_at) == (True, "wait", joins)
         assert job.id in bench.machine.state.carbon.held
 
-    def test_a_refusal_is_kept_told_once_and_decides_at_the_promise(self, bench: Bench) -> None:
+    def test_a_refusal_is_kept_recorded_once_and_decides_at_the_promise(self, bench: Bench) -> None:
         job = self.held(bench)
         why = {"hub": None, "chosen": None, "at_once": None, "reason": "at best 600 g/kWh, above its ceiling"}
         assert self.decide(bench, job, DecisionKind.REFUSE, **why) == ["workload.replanned"]
@@ -713,14 +713,14 @@ class TestNewPlans:
         assert job.state is State.PENDING
         assert job.id in bench.machine.state.scheduler.queue
 
-    def test_why_it_was_released_is_said(self, bench: Bench) -> None:
+    def test_why_it_was_released_is_stated(self, bench: Bench) -> None:
         job = self.held(bench)
         bench.later(hours=3)
         bench.handle(ev.CarbonDue())
         assert bench.records[-1].message == "its planned hour has come: wait at dakhla"
         assert job.id in bench.machine.state.scheduler.queue
 
-    def test_work_whose_promise_is_near_joins_the_queue_whatever_the_power(self, bench: Bench) -> None:
+    def test_work_near_its_promise_joins_the_queue_whatever_the_power(self, bench: Bench) -> None:
         job = self.held(bench)
         assert job.carbon is not None
         bench.now = job.carbon.release_at or bench.now
@@ -770,7 +770,7 @@ class TestInterruptions:
     @pytest.mark.parametrize(
         ("verb", "kind"), [(DecisionKind.SUSPEND, "workload.suspending"), (DecisionKind.MOVE, "workload.moving")]
     )
-    def test_a_move_is_told_with_what_it_saves_and_costs_and_counted(
+    def test_a_move_is_recorded_with_what_it_saves_and_costs_and_counted(
         self, bench: Bench, verb: DecisionKind, kind: str
     ) -> None:
         bench.handle(ev.CarbonPlanned(plan(bench.now, {"dakhla": 100.0})))
@@ -872,14 +872,14 @@ class TestOtherHubsFirst:
         assert bench.machine.state.carbon.watched == set()
         assert bench.handle(ev.CarbonDue()) == []
 
-    def test_a_hub_that_the_plan_does_not_prefer_is_not_asked(self) -> None:
+    def test_a_hub_that_the_plan_does_not_prefer_is_not_queried(self) -> None:
         hub, job = self.routed()
         hub.state.carbon.routes[job.id] = Route(("elsewhere",))
         hub.later(0.1)
         hub.handle(ev.LendingDue())
         assert hub.sent(BidRequest) == []
 
-    def test_what_was_told_of_it_is_a_route(self) -> None:
+    def test_what_was_recorded_of_it_is_a_route(self) -> None:
         hub, job = self.routed()
         assert job.state is State.PENDING
         kinds = [one.kind for one in hub.effects if hasattr(one, "kind")]
@@ -887,7 +887,7 @@ class TestOtherHubsFirst:
 
 
 class TestPreferences:
-    def test_a_change_is_told_with_what_follows(self, bench: Bench) -> None:
+    def test_a_change_is_recorded_with_what_follows(self, bench: Bench) -> None:
         bench.handle(ev.CarbonPlanned(plan(bench.now, {"dakhla": CLEAN_LATER})))
         job = bench.submit()
         bench.handle(ev.CarbonPreferencesChanged(job.id, SLACK, {"a": "b"}))

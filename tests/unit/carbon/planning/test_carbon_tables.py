@@ -167,7 +167,7 @@ class TestBudgets:
 
 
 class TestDecisions:
-    def test_the_least_cost_is_chosen_entered_and_told_with_the_others(self) -> None:
+    def test_the_least_cost_is_chosen_entered_and_recorded_with_the_others(self) -> None:
         book = Book(windows([[90.0, 80.0, 70.0], [60.0, 50.0, 95.0]], kwh=[0.0, 0.0]))
         work = job("w", "ab", wait_h_max=2.0)
         made = decided(work, book)
@@ -192,7 +192,7 @@ class TestDecisions:
         decided(job("w", "a", wait_h_max=0.5), book)
         assert book.given[1:] == [(1, True)]
 
-    def test_a_charge_for_want_of_room_counts_and_is_told(self) -> None:
+    def test_a_charge_for_want_of_room_counts_and_is_recorded(self) -> None:
         book = Book(windows([[10.0], [50.0]], no_room=[[100.0], [0.0]]))
         made = decided(job("w", "ab"), book)
         assert (made.hub, made.room) == ("b", True)
@@ -237,7 +237,7 @@ class TestDecisions:
         made = decided(job("w", "a", wait_h_max=3.0, g_max=50.0), Book(windows(some, swing=RISK_G_PER_KWH_HOUR)))
         assert made.start_step == 1, "one hour that is worth the wait is left"
 
-    def test_no_more_than_the_best_hubs_are_told(self) -> None:
+    def test_no_more_than_the_best_hubs_are_recorded(self) -> None:
         made = decided(job("w", "abcdefg"), Book(windows([[float(cost)] for cost in (7, 1, 6, 2, 5, 3, 4)])))
         assert [one.hub for one in made.options] == ["b", "d", "f", "g", "e"]
         assert len(made.options) == OPTIONS_MAX
@@ -253,13 +253,13 @@ class TestDecisions:
         assert starts_of(job("w", "a", wait_h_max=wait_h), book) == starts  # type: ignore[arg-type]
 
     def test_the_least_slack_goes_first_then_the_largest_then_by_name(self) -> None:
-        works = [
+        several = [
             job("z", "a", gpus=4, hours=1.0),
             job("late", "a", wait_h_max=1.0, gpus=99),
             job("big", "a", gpus=2, hours=4.0),
             job("a", "a", gpus=4, hours=1.0),
         ]
-        made = dispatch(works, Book(windows([[1.0, 2.0]])), Budgets())  # type: ignore[arg-type]
+        made = dispatch(several, Book(windows([[1.0, 2.0]])), Budgets())  # type: ignore[arg-type]
         assert [one.work_id for one in made] == ["big", "a", "z", "late"]
 
     def test_an_option_says_where_when_and_how_much(self) -> None:
@@ -342,7 +342,7 @@ class TestMoves:
         made, _ = self.moved(windows([[1000.0], [100.0]], no_room=[[1.0], [0.0]]), g_max=100.0)
         assert made.verb is DecisionKind.MOVE, "where it runs it has its GPUs"
 
-    def test_work_whose_hub_is_no_longer_allowed_stays_for_others_to_judge(self) -> None:
+    def test_work_at_a_hub_that_is_no_longer_allowed_stays_for_others_to_judge(self) -> None:
         for found in (None, StartWindows(("b",), *[np.ones((1, 1))] * 3, np.ones(1), np.zeros((1, 1)), 0.0, 1.0)):
             made, book = self.moved(found)
             assert (made.verb, made.hub, made.reason) == (DecisionKind.STAY, "a", "its hub is not allowed")
@@ -352,7 +352,7 @@ class TestMoves:
         def running(name: str, hours: float = 5.0, **fields: object) -> FlexibleWork:
             return job(name, "ab", hours=hours, **{"running_at": "a", "movable": True, **fields})
 
-        works = [
+        several = [
             running("small", 2.0),
             running("b"),
             running("a"),
@@ -365,7 +365,7 @@ class TestMoves:
         def moves(limit: int) -> list[str]:
             rules = MoveRules(hours_left_min=1.0, moves_max=limit)
             book = Book(windows([[1000.0], [1.0]]))
-            made = plan_moves(works, book, Budgets(), rules)  # type: ignore[arg-type]
+            made = plan_moves(several, book, Budgets(), rules)  # type: ignore[arg-type]
             assert {one.verb for one in made} <= {DecisionKind.MOVE}
             return [one.work_id for one in made]
 
@@ -374,9 +374,9 @@ class TestMoves:
         assert moves(0) == []
 
     def test_what_stays_does_not_count_towards_the_limit(self) -> None:
-        works = [job(name, "ab", hours=5.0, running_at="a", movable=True) for name in "xyz"]
+        several = [job(name, "ab", hours=5.0, running_at="a", movable=True) for name in "xyz"]
         book = Book(windows([[1.0], [1000.0]]))
-        made = plan_moves(works, book, Budgets(), MoveRules(moves_max=1))  # type: ignore[arg-type]
+        made = plan_moves(several, book, Budgets(), MoveRules(moves_max=1))  # type: ignore[arg-type]
         assert [one.verb for one in made] == [DecisionKind.STAY] * 3
 
 
@@ -419,7 +419,7 @@ class TestOutlook:
         assert Aims(2.0).grid_cost(priced)[0] == pytest.approx(110.0 + 2.0 * 0.05)
         assert Aims().onsite_cost(plain).tolist() == [20.0] * HOURS
 
-    def test_what_figures_rest_on_is_told_in_words(self) -> None:
+    def test_what_values_rest_on_is_recorded_in_words(self) -> None:
         assert str(RestsOn("a grid", "measured")) == "measured, a grid, average, lifecycle, location"
 
 
@@ -588,7 +588,7 @@ class TestProgram:
         never_due = JobClass(key, np.zeros(HOURS), np.full(HOURS, 4.0), 1, 4.0)
         assert next(iter(self.planned([early], [never_due]).quotas.values())).sum() == pytest.approx(4.0)
 
-    def test_how_much_of_a_class_is_only_expected_is_told(self) -> None:
+    def test_how_much_of_a_class_is_only_expected_is_recorded(self) -> None:
         key = ClassKey(frozenset("a"), "gpu", True)
         ends = np.arange(1.0, HOURS + 1)
         some = JobClass(key, np.zeros(HOURS), ends, 1, 2.0, gpus_expected=0.75)
@@ -678,12 +678,12 @@ class TestCrowds:
         assert self.crowd() == Crowd()
 
     def test_so_much_starts_now_as_would_not_fit_later_least_slack_first(self) -> None:
-        works = [
+        several = [
             job(name, "a", gpus=40, hours=1.0, wait_h_max=wait) for name, wait in (("x", 0.2), ("y", 0.1), ("z", 0.3))
         ]
-        found = self.crowd(*works)
+        found = self.crowd(*several)
         assert found.due == frozenset()
-        found = self.crowd(*works, *[job(f"m{n}", "a", gpus=20, hours=1.0, wait_h_max=0.35) for n in (1, 2)])
+        found = self.crowd(*several, *[job(f"m{n}", "a", gpus=20, hours=1.0, wait_h_max=0.35) for n in (1, 2)])
         assert found.due == {"y"}, "160 GPU-hours within 1.35 h are 27 too many"
         assert found.full == {self.KEY}
 
@@ -724,7 +724,7 @@ class TestCrowds:
 
 
 class TestYielding:
-    def test_work_that_fits_stops_nobody(self) -> None:
+    def test_work_that_fits_stops_no_one(self) -> None:
         assert who_yields(2, 4, [4, 4], [Holder("h", {0: 4}, 9.0)]) == ()
         assert who_yields(2, 4, [8], []) == ()
         assert who_yields(2, 4, [4, 3], []) is None
