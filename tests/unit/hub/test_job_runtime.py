@@ -678,7 +678,9 @@ class TestFaults:
                 assert resting.value.retry_after_s == retry_after_s
                 assert not hub.runtime.post(SUBMIT)
                 assert not hub.runtime.post(ev.Noted("beside", "", ""), SUBMIT), "half of it"
-            hub.clock.jump(rest_s)
+            hub.clock.jump(rest_s / 2)
+            assert not (rest_s and hub.runtime.post(SUBMIT)), "half of its rest is no rest"
+            hub.clock.jump(rest_s / 2)
         await hub.runtime.handle(SUBMIT)
 
     async def test_a_refusal_that_comes_too_late_is_a_fault_too(

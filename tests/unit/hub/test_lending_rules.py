@@ -569,7 +569,7 @@ class TestBidding:
         hub.submit(8)
         hub.place()
         answer = self.bids(hub, need(0, 8, may_queue=True))
-        assert answer.bids[0].start_in_s == START_UNKNOWN_S
+        assert (answer.bids[0].start_in_s, answer.bids[0].slowdown) == (START_UNKNOWN_S, 1.0)
         bounded = LendingHub(SENEGAL)
         bounded.submit(8, max_duration_s=100.0)
         bounded.place()
