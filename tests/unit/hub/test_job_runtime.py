@@ -405,14 +405,15 @@ class TestRounds:
     async def test_lending_is_looked_at_twenty_times_a_second_where_something_is_due(
         self, hub: Running, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        due = [False, True]
+        due, rounds = [False, True], list[int]()
         monkeypatch.setattr(JobMachine, "is_lending_due", lambda *_: due.pop(0))
+        monkeypatch.setattr(hub.runtime, "plan_placement", lambda: rounds.append(1))
         task = asyncio.create_task(hub.runtime.keep_lending())
         hub.seen.events.clear()
         await hub.clock.advance(0.05)
         assert hub.seen.events == []
         await hub.clock.advance(0.05)
-        assert hub.seen.events[0] == "LendingDue"
+        assert (hub.seen.events, rounds) == (["LendingDue"], [1])
         task.cancel()
 
     async def test_tags_are_audited_every_two_seconds_while_work_reads_data(

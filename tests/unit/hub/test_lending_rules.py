@@ -8,6 +8,8 @@ from msgspec.structs import replace
 from harch.execution.protocol import ExtendLease, PauseTask, ResumeTask, StartTask, StopTask, TaskEnded, TaskKey
 from harch.federation.bidding import PeerOffer
 from harch.federation.offers import (
+    LEASE_S_MAX,
+    LEASE_S_MIN,
     NEEDS_PER_REQUEST_MAX,
     BidRequest,
     Bids,
@@ -494,6 +496,12 @@ class TestReports:
         hub.receive(Reports((WorkReport(lease=lease, state=State.FAILED),)))
         assert kinds(hub.effects) == ["federation.reconciled", "ReportsBooked"]
 
+    def test_a_lease_ends_at_the_very_moment_that_its_runner_has_surely_stopped(self) -> None:
+        hub, workload = self.lent()
+        hub.boot_s = hub.state.lending.given[workload.id].confirmed_s + TERMS.owner_waits_s(TERMS.batch_s)
+        hub.handle(ev.LendingDue())
+        assert not workload.leased
+
     @pytest.mark.parametrize(
         ("fields", "state", "restarts"),
         [
@@ -644,6 +652,10 @@ class TestBorrowing:
             WorkReport(lease=THEIRS, state=State.SCHEDULED, placement=workload.placement, restarts=2),
         )
         assert hub.state.lending.bids == {}
+
+    @pytest.mark.parametrize("lease_s", [LEASE_S_MIN, LEASE_S_MAX])
+    def test_the_shortest_and_the_longest_lease_are_taken(self, lease_s: float) -> None:
+        assert self.work(self.borrower(lease_s=lease_s)).lease_s == lease_s
 
     def test_its_end_is_reported_each_second_until_it_is_booked(self) -> None:
         hub = self.borrower()

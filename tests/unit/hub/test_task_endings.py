@@ -107,6 +107,10 @@ NEVER, ON_LOSS, ON_FAILURE = RestartPolicy.NEVER, RestartPolicy.ON_LOSS, Restart
             ended(SHUT, restart=ON_LOSS, restarts_max=0),
             Ending(State.PENDING, "rank 1 was stopped because its node was shut down"),
         ),
+        (
+            ended(end_of(0, ExitReason.LEASE_ENDED, None), tasks=1),
+            Ending(State.PENDING, "the task was stopped because its lease was not renewed"),
+        ),
         (ended(LATE, restart=ON_FAILURE), Ending(State.FAILED, "rank 1 ran longer than max_duration_s")),
         (ended(LATE, command=()), Ending(State.COMPLETED, "rank 1 ran longer than max_duration_s")),
         (

@@ -183,6 +183,7 @@ class TestSizes:
     def test_the_first_model_that_fits_here_then_one_elsewhere_then_what_it_named(self, bench: Bench) -> None:
         assert self.size(bench, Resources(gpus=1, gpu_models=("inference-card", "a100-80gb")))[0] == "a100-80gb"
         assert self.size(bench, Resources(gpus=1, gpu_model="inference-card"))[0] == "inference-card"
+        assert self.size(bench, Resources(gpus=1, gpu_models=("unheard-of", "inference-card")))[0] == "inference-card"
         assert self.size(bench, Resources(gpus=1, gpu_model="unheard-of")) == ("unheard-of", 1.0)
         assert self.size(bench, Resources(gpus=1, gpu_memory_gb_min=79))[0] == "h100-80gb"
         assert self.size(bench, Resources(gpus=1, gpu_memory_gb_min=80))[0] == "h100-80gb"

@@ -794,6 +794,8 @@ class TestWholePlans:
         look = outlook(hub("a", 400.0), gpus=4)
         plan = plan_carbon(look, WorkDemand((job("w", "a", gpus=8, hours=2.0),)), ())
         assert plan.notes == ("8.0 GPU-hours cannot be done in time",)
+        plan = plan_carbon(look, WorkDemand((job("w", "a", gpus=4.5, hours=1.0),)), ())
+        assert plan.notes == ("0.5 GPU-hours cannot be done in time",)
         plan = plan_carbon(look, WorkDemand(()), (), classes=ClassPlan(failure="no solver"))
         assert plan.notes == ("planned job by job, not by class: no solver",)
         assert plan_carbon(look, WorkDemand(()), ()).notes == ()
