@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, Phase, settings
@@ -203,7 +204,11 @@ def _forget_cached(package: str) -> None:
 
 
 def interpret_kernels(scope: Sequence[str]) -> None:
-    """Kernels of modules in scope stay Python: machine code is stored under its source and would hide mutants."""
+    """Kernels of modules in scope stay Python: machine code is stored under its source and would hide mutants.
+
+    Hashes overflow on purpose: machine code does so silently, NumPy would warn of it each time.
+    """
+    np.seterr(over="ignore")
     compiling = importlib.import_module("harch.base.compiling")
     compile_kernel = compiling.compile_kernel
     names = {f"harch.{path.removesuffix('.py').replace('/', '.')}" for path in scope}
