@@ -1,4 +1,4 @@
-"""What the hard checks are given to know: the live facts of a hub by hand, and the estimates from what peers publish."""
+"""What the hard checks know: the live facts of a hub by hand, and the estimates from what peers publish."""
 
 from __future__ import annotations
 

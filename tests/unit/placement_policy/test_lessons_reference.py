@@ -167,6 +167,11 @@ def test_without_demand_for_a_named_model_no_model_is_scarce() -> None:
         assert learn(request_rows(history), empty_nodes(FLEET), MODELS).set_models.tolist() == []
 
 
+def test_the_smallest_share_of_a_named_model_counts() -> None:
+    lessons = learn(request_rows([ShapeRequest(1, 1, 1, 1, 0b001)]), empty_nodes(FLEET), MODELS)
+    assert (lessons.set_models.tolist(), lessons.set_shares.tolist()) == ([0b001], [1.0])
+
+
 def test_only_the_model_sets_of_most_demand_are_kept() -> None:
     models = 8
     history = [ShapeRequest(1, 1, 1, 100 + mask, mask) for mask in range(1, MODEL_SETS_MAX + 7)]

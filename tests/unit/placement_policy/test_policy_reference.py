@@ -521,6 +521,25 @@ def test_placements_are_counted_for_turnover_and_refusals_only_as_arrivals() -> 
     assert engine.history.rows().tolist() == [list(canonical(KINDS[9], MODELS))] * 2
 
 
+@pytest.mark.parametrize("kind", [ShapeRequest(9000, 1024, 1, 500), ShapeRequest(9000, 1024, 2, 1000)])
+def test_a_mix_of_one_kind_that_is_short_of_cpu_counts_its_fragment(kind: ShapeRequest) -> None:
+    engine, naive = taught([SHAPES[0], SHAPES[2], SHAPES[4]], [kind])
+    assert naive.lessons.fragment_weight > 0.01
+    for one in (KINDS[0], KINDS[3], KINDS[7], KINDS[9]):
+        check_decision(engine, naive, canonical(one, MODELS), np.ones(3, np.bool_))
+
+
+def test_the_first_of_equals_stays_first_though_a_later_one_was_valued_anew() -> None:
+    engine, _ = taught([SHAPES[0]] * 3, [KINDS[5], KINDS[7]])
+    for kind in (KINDS[3], KINDS[7], KINDS[9]):
+        for changed in (2, 1, 0):
+            engine.take(KINDS[7], changed, (0,))
+            engine.release(KINDS[7], changed, (0,))
+            decision = engine.choose(kind)
+            assert decision is not None
+            assert decision.node == 0
+
+
 @pytest.mark.parametrize("slots", [0, -1])
 def test_an_engine_without_kind_slots_is_refused(slots: int) -> None:
     with pytest.raises(ValueError, match="at least one kind slot"):
