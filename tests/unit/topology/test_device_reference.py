@@ -1,4 +1,4 @@
-"""Are chosen devices the best of all subsets, ties to the lowest numbers? Every subset is weighed by the written order."""
+"""Are chosen devices the best of all subsets, ties to the lowest numbers? All are weighed by the written order."""
 
 from __future__ import annotations
 
