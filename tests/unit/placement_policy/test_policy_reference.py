@@ -529,9 +529,28 @@ def test_a_mix_of_one_kind_that_is_short_of_cpu_counts_its_fragment(kind: ShapeR
         check_decision(engine, naive, canonical(one, MODELS), np.ones(3, np.bool_))
 
 
-def test_the_first_of_equals_stays_first_though_a_later_one_was_valued_anew() -> None:
-    engine, _ = taught([SHAPES[0]] * 3, [KINDS[5], KINDS[7]])
-    for kind in (KINDS[3], KINDS[7], KINDS[9]):
+@pytest.mark.parametrize("taken", range(4))
+def test_a_share_that_opens_a_device_costs_the_blocks_that_it_breaks(taken: int) -> None:
+    engine, naive = taught([SHAPES[3], SHAPES[3]], [KINDS[9], KINDS[9], KINDS[12], KINDS[3]])
+    whole = canonical(KINDS[7], MODELS)
+    for device in range(taken):
+        engine.take(whole, 0, (device,))
+        naive.nodes[0] = naive.nodes[0].after(whole, (device,))
+    assert min(naive.block_prices) > 0.0
+    for one in (KINDS[3], KINDS[5], KINDS[11]):
+        check_decision(engine, naive, canonical(one, MODELS), np.ones(2, np.bool_))
+
+
+@pytest.mark.parametrize(
+    ("shape", "kinds"),
+    [(SHAPES[0], (KINDS[3], KINDS[7], KINDS[9])), (SHAPES[4], (KINDS[7],))],  # the last leaves nothing of any worth
+)
+def test_the_first_of_equals_is_chosen_though_another_was_valued_anew(
+    shape: NodeShape, kinds: tuple[ShapeRequest, ...]
+) -> None:
+    engine, _ = taught([shape] * 3, [KINDS[5], KINDS[7]])
+    for kind in kinds:
+        engine.choose(kind)
         for changed in (2, 1, 0):
             engine.take(KINDS[7], changed, (0,))
             engine.release(KINDS[7], changed, (0,))
