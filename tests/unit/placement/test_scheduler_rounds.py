@@ -254,8 +254,7 @@ def test_only_as_many_move_as_are_needed_and_never_more_than_the_limit() -> None
         running(scheduler, big(1, key=f"s{number}", preemptible=True), TaskSlot(5, (number,)), started_s=10.0 * number)
         for number in range(3)
     ]
-    for row in (0, 1):
-        items.append(running(scheduler, big(4, key=f"stays-{row}", preemptible=False), TaskSlot(row, FOUR)))
+    items += [running(scheduler, big(4, key=f"stays-{row}", preemptible=False), TaskSlot(row, FOUR)) for row in (0, 1)]
     assert plan_defragmentation(room, big(8), items, 100.0, moves_max=2) is None
     plan = plan_defragmentation(room, big(8), items, 100.0, moves_max=3)
     assert plan is not None
@@ -273,8 +272,10 @@ def test_only_as_many_move_as_are_needed_and_never_more_than_the_limit() -> None
 def test_whoever_leaves_needs_a_place_to_go() -> None:
     scheduler = made()
     items = [running(scheduler, big(4, key="mover", preemptible=True), TaskSlot(5, FOUR))]
-    for row in (0, 1):
-        items.append(running(scheduler, big(5, key=f"stays-{row}", preemptible=False), TaskSlot(row, (0, 1, 2, 3, 4))))
+    items += [
+        running(scheduler, big(5, key=f"stays-{row}", preemptible=False), TaskSlot(row, (0, 1, 2, 3, 4)))
+        for row in (0, 1)
+    ]
     assert plan_defragmentation(scheduler.room, big(8), items, 100.0, moves_max=9) is None
     scheduler.room.give_back(Resources(gpus=5, gpu_model="big"), items[1].slots[0])
     room_made = [items[0], running(scheduler, big(4, key="less", preemptible=False), TaskSlot(0, FOUR)), items[2]]
@@ -288,8 +289,7 @@ def test_the_largest_is_rehoused_first_and_processes_are_counted() -> None:
     small = running(scheduler, big(1, key="a-small", preemptible=True, command=("x",)), TaskSlot(5, (0,)))
     large = running(scheduler, big(3, key="b-large", preemptible=True), TaskSlot(5, (1, 2, 3)))
     items = [small, large]
-    for row in (0, 1):
-        items.append(running(scheduler, big(4, key=f"stays-{row}", preemptible=False), TaskSlot(row, FOUR)))
+    items += [running(scheduler, big(4, key=f"stays-{row}", preemptible=False), TaskSlot(row, FOUR)) for row in (0, 1)]
     plan = plan_defragmentation(scheduler.room, big(8), items, 100.0, moves_max=9)
     assert plan is not None
     assert [(move.running.request.id, move.to) for move in plan.moves] == [

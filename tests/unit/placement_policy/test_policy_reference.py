@@ -584,3 +584,84 @@ def test_a_mask_of_numbers_is_refused_and_one_that_is_not_contiguous_is_not() ->
 def test_no_more_candidates_are_listed_than_were_wanted() -> None:
     engine = PlacementEngine([SHAPES[0]] * 4, models=MODELS)
     assert [len(engine.top_candidates(KINDS[3], k)) for k in (-1, 0, 1, 3, 9)] == [0, 0, 1, 3, 4]
+
+
+# What was worked out once is not worked out again: remembered figures are changed, and the change is seen
+
+
+def test_scores_are_remembered_until_their_node_changes() -> None:
+    engine, _ = taught([SHAPES[0], SHAPES[0], SHAPES[0], SHAPES[3], SHAPES[4]], [KINDS[5], KINDS[7]])
+    engine.take(KINDS[7], 4, (0,))  # full: it fits there no more
+    for kind in (KINDS[3], KINDS[9], KINDS[0]):
+        before = engine.choose(kind)
+        assert before is not None
+        engine._cache.score[:] += 1000.0
+        after = engine.choose(kind)
+        assert after is not None
+        assert (after.node, after.score) == (before.node, pytest.approx(before.score + 1000))
+        engine._cache.score[:] -= 1000.0
+    engine, _ = taught([SHAPES[0]] * 3, [KINDS[5], KINDS[7]])
+    engine.choose(KINDS[3])
+    engine._cache.score[:] += 1e6
+    scores = engine.node_scores(KINDS[3])
+    assert scores.min() > 9e5, "nodes in the same state have the score of the first"
+    engine.take(KINDS[7], 1, (0,))
+    changed = engine.node_scores(KINDS[3])
+    assert changed[1] < 9e5
+    assert (changed[0], changed[2]) == (scores[0], scores[2])
+    engine._cache.score[:] += 1e6
+    assert engine.node_scores(KINDS[3]).tolist() == pytest.approx((changed + 1e6).tolist())
+
+
+def test_what_did_not_fit_is_not_looked_at_again_until_its_node_changes() -> None:
+    engine, _ = taught([SHAPES[4], SHAPES[3]], [KINDS[5]])
+    assert engine.choose(KINDS[9]) is not None
+    engine._cache.score[:, 0] = 1e6  # the node of one GPU, found too small
+    decision = engine.choose(KINDS[9])
+    assert decision is not None
+    assert decision.node == 0, "by the remembered score"
+
+
+@pytest.mark.parametrize(
+    ("memory_mib", "remembered"), [(32_768, True), (30_000, True), (4096, True), (4095, False), (0, False)]
+)
+def test_the_value_of_a_state_holds_for_as_much_memory_or_more(memory_mib: int, remembered: bool) -> None:
+    """Two GPUs take four shares with 1,024 MiB each, so 4,096 MiB and more are worth the same."""
+    engine, naive = taught([SHAPES[0]], [KINDS[5]])
+    engine._memo.values[:, 4] = 7.0
+    engine.take(ShapeRequest(0, 32_768 - memory_mib), 0, ())
+    value = engine._values.value[0]
+    node = NaiveNode(24_000, memory_mib, [1000, 1000], 0)
+    assert value == pytest.approx(7.0 if remembered else naive.value(node))
+
+
+def test_a_value_for_which_memory_refused_work_holds_for_that_memory_only() -> None:
+    engine, naive = taught([SHAPES[0]], [KINDS[5]])
+    engine.take(ShapeRequest(0, 32_768 - 3000), 0, ())
+    assert engine._values.value[0] == pytest.approx(naive.value(NaiveNode(24_000, 3000, [1000, 1000], 0)))
+    engine._memo.values[:, 4] = 7.0
+    elsewhere = ShapeRequest(0, 0, 1, 100)
+    engine.take(elsewhere, 0, (0,))
+    engine.release(elsewhere, 0, (0,))
+    assert engine._values.value[0] == 7.0
+    engine.take(ShapeRequest(0, 1), 0, ())
+    assert engine._values.value[0] == pytest.approx(naive.value(NaiveNode(24_000, 2999, [1000, 1000], 0)))
+    engine.release(ShapeRequest(0, 2), 0, ())
+    assert engine._values.value[0] == pytest.approx(naive.value(NaiveNode(24_000, 3001, [1000, 1000], 0)))
+
+
+def test_states_with_other_cpu_devices_or_model_are_different() -> None:
+    engine, naive = taught([SHAPES[0], SHAPES[0]._replace(model=1), SHAPES[0]], [KINDS[5], KINDS[7]])
+    engine._memo.values[:, 4] = 7.0
+    share, whole = canonical(KINDS[5], MODELS), canonical(KINDS[7], MODELS)
+    cpu = ShapeRequest(1, 0, 0, 0, 0b111)
+    for kind, node, devices in ((cpu, 0, ()), (share, 1, (0,)), (whole, 2, (1,))):
+        engine.take(kind, node, devices)
+        naive.nodes[node] = naive.nodes[node].after(kind, devices)
+        assert engine._values.value[node] == pytest.approx(naive.value(naive.nodes[node]))
+    engine.release(share, 1, (0,))
+    assert engine._values.value[1] == 7.0, "as it was before"
+    engine.take(whole, 2, (0,))
+    engine.release(whole, 2, (0,))
+    engine.release(whole, 2, (1,))
+    assert engine._values.value[2] == 7.0
