@@ -112,7 +112,7 @@ def packing(devices: list[int], kind: ShapeRequest) -> int:
 
 
 def simple(fleet: Fleet, kind: ShapeRequest, rule: BaselineRule) -> tuple[int, tuple[int, ...]] | None:
-    best, best_score = None, -1
+    best, best_score = None, 0
     cpu_wanted, gpu_wanted = kind.cpu_milli / 128_000, kind.gpu_milli_total / 8000
     for node in range(len(fleet.shapes)):
         if not fleet.fits(node, kind):
@@ -124,7 +124,7 @@ def simple(fleet: Fleet, kind: ShapeRequest, rule: BaselineRule) -> tuple[int, t
             score = int(100 * (1 - 0.5 * (cpu * cpu_wanted + gpu * gpu_wanted)))
         else:
             score = packing(fleet.devices[node], kind)
-        if score > best_score:
+        if best is None or score > best_score:
             best_score, best = score, (node, fleet.by_rule(node, kind) if kind.gpus else ())
     return best
 
@@ -191,6 +191,19 @@ def test_packing_prefers_full_devices_then_nodes_in_use_then_idle_ones_of_any_si
         assert placed == simple(fleet, kind, BaselineRule.PACKING)
         if placed is not None:
             fleet.take(placed.node, kind, placed.devices)
+
+
+@pytest.mark.parametrize("rule", list(BaselineRule))
+def test_nodes_above_the_published_scale_are_used_as_well(rule: BaselineRule) -> None:
+    """More than 128 cores and 8 GPUs: best fit and dot product score them below 0."""
+    shapes = [NodeShape(384_000, 10**6, 16, 0), NodeShape(256_000, 10**6, 16, 0)]
+    policy = BaselinePolicy(shapes, models=1, rule=rule)
+    large = ShapeRequest(200_000, 1024, 12, 1000)
+    assert policy.place(large) is not None
+    assert policy.place(large) is not None
+    if rule in (BaselineRule.BESTFIT, BaselineRule.DOTPROD):
+        fresh = BaselinePolicy(shapes, models=1, rule=rule)
+        assert fresh.place(large) == (1, tuple(range(12))), "the higher score, below 0 or not"
 
 
 def test_a_history_is_needed_by_no_rule_and_fragments_nothing() -> None:

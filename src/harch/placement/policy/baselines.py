@@ -190,7 +190,7 @@ def _simple(
     cpu_milli: int, memory_mib: int, gpus: int, gpu_milli: int, models: int, rule: int, nodes: NodeArrays, partial: Ints
 ) -> int:
     """Best fit, dot product and packing: the node with the highest whole-number score."""
-    best = -1
+    best = 0
     chosen = _NOWHERE
     for node in range(len(nodes.gpus)):
         if not fits(nodes, node, cpu_milli, memory_mib, gpus, gpu_milli, models):
@@ -205,7 +205,7 @@ def _simple(
             score = int(100.0 * (1.0 - 0.5 * (cpu_free * cpu_requested + gpu_free * gpu_requested)))
         else:
             score = _packing_score(gpus, gpu_milli, nodes, node, partial)
-        if score > best:
+        if chosen == _NOWHERE or score > best:  # nodes above the published scale score below 0
             best = score
             chosen = node
     return chosen
