@@ -227,6 +227,16 @@ def test_of_what_whole_and_worn_nodes_offer_the_faster_is_taken() -> None:
     assert place(state, gang) is None
 
 
+def test_of_two_equal_nodes_a_gang_takes_the_less_worn() -> None:
+    state = made()
+    state.cordon("n5", True)
+    for node, device in (("n0", 3), ("n0", 7), ("n1", 3)):
+        state.set_health(node, device, False)
+    hold(state, "h", TaskSlot(1, (7,)))
+    gang = request_of(Resources(gpus=3, gpu_model="big"), 2)
+    assert place(state, gang) == [TaskSlot(1, (0, 1, 2)), TaskSlot(1, (4, 5, 6))]
+
+
 def test_a_gang_scores_nothing_and_one_task_says_why() -> None:
     state = made()
     found = find_place(state, request_of(ONE, 2), (), now_s=0.0, lay_out=by_topology)

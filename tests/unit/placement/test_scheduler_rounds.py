@@ -152,6 +152,30 @@ def test_a_search_in_vain_is_repeated_after_a_while() -> None:
     assert len(scheduler.plan(now_s=PREEMPT_AGAIN_S, placed_max=9).preemptions) == 1
 
 
+def test_small_work_leaves_the_nodes_that_are_kept_for_what_has_waited_long() -> None:
+    scheduler = made(QueueSettings(makes_room_after_s=600.0))
+    for row in (0, 1, 5):
+        for device in range(8):
+            small = big(1, key=f"s{row}-{device}", preemptible=True, scheduling_class=TRAINING)
+            book(scheduler, small, TaskSlot(row, (device,)))
+    scheduler.submit(big(8, key="large"), now_s=0.0)
+    assert scheduler.plan(now_s=0.0, placed_max=9).preemptions == ()
+    (kept,) = scheduler.reservations
+    now_s = 600.0
+    assert scheduler.plan(now_s=now_s - 1.0, placed_max=9).preemptions == ()
+    (found,) = scheduler.plan(now_s=now_s, placed_max=9).preemptions
+    victims = {victim.request.id for victim in found.victims}
+    (row,) = kept.rows
+    assert victims == {f"s{row}-{device}" for device in range(8)}
+    assert set(scheduler.stopping) == victims
+    assert scheduler.past_moves.spared(scheduler.settings, now_s) == victims
+    assert scheduler.past.spared(scheduler.settings, now_s) == set(), "not for a higher class"
+    assert scheduler.plan(now_s=now_s + 1.0, placed_max=9).preemptions == ()
+    for victim in victims:
+        scheduler.ended(victim, now_s=now_s + 5.0)
+    assert starts(scheduler, now_s + 5.0) == ["large"]
+
+
 def test_the_lowest_class_stops_nobody() -> None:
     scheduler = made()
     fill(scheduler, preemptible=True)
