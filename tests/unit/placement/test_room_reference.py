@@ -208,6 +208,7 @@ def test_a_share_with_memory_that_no_gpu_has_keeps_the_size_of_its_compute() -> 
     ("needs", "slots"),
     [
         (Resources(cpus=2, memory_gb=3), [32, 32, 8, 32, 21, 32]),
+        (Resources(cpus=0.001, memory_gb=0.001), [64_000, 64_000, 16_000, 64_000, 64_000, 64_000]),
         (Resources(gpus=1, cpus=1, memory_gb=1), [8, 8, 4, 4, 2, 8]),
         (Resources(gpus=2, cpus=5, memory_gb=1), [4, 4, 2, 2, 1, 4]),
         (Resources(gpus=2, cpus=9, memory_gb=1), [4, 4, 1, 2, 1, 4]),

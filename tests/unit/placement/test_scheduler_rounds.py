@@ -95,6 +95,21 @@ def test_what_is_over_its_quota_does_not_start_and_stops_nobody() -> None:
     assert scheduler.hold(big(8, key="held"), now_s=1.0, until_s=9.0) is None
 
 
+def test_the_request_on_which_a_decision_fails_is_known() -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("no layout")
+
+    scheduler = made()
+    scheduler.lay_out = fails  # type: ignore[assignment]
+    with pytest.raises(RuntimeError, match="no layout"):
+        scheduler.hold(big(8, 2, key="pair"), now_s=0.0, until_s=9.0)
+    assert scheduler.subject == "pair"
+    scheduler.submit(big(8, 2, key="next"), now_s=1.0)
+    with pytest.raises(RuntimeError, match="no layout"):
+        scheduler.plan(now_s=1.0, placed_max=9)
+    assert scheduler.subject == "next"
+
+
 # Holding and estimating
 
 
@@ -344,6 +359,21 @@ def test_the_narrowest_domain_that_holds_a_gang_is_cleared(
     if plan is not None:
         assert plan.rows == rows
         assert [slot.row for slot in plan.slots] == list(rows)
+
+
+def test_a_row_is_cleared_for_what_no_rack_holds_and_the_hub_for_what_no_row_holds() -> None:
+    scheduler = made()
+    items = [running(scheduler, request_of(Resources(gpus=1), key="on-2", preemptible=True), TaskSlot(2, (0,)))]
+    row = request_of(Resources(gpus=4), 6, required=Level.ROW)
+    plan = plan_defragmentation(scheduler.room, row, items, 100.0, moves_max=9)
+    assert plan is not None
+    assert (plan.level, plan.rows) == (Level.ROW, (0, 1, 2, 3))
+    assert plan.moves[0].to[0].row in (4, 5)
+    whole = request_of(Resources(gpus=4), 8)
+    plan = plan_defragmentation(scheduler.room, whole, items, 100.0, moves_max=9)
+    assert plan is not None
+    assert (plan.level, plan.rows) == (Level.HUB, (0, 1, 2, 3, 4, 5))
+    assert plan.moves[0].to[0].row == 4
 
 
 def test_only_the_given_nodes_are_cleared() -> None:
