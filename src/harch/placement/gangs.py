@@ -194,7 +194,7 @@ class GangLayout:
             left -= wanted
         return tasks - left
 
-    def _put(self, node: int, tasks: int) -> int:
+    def _put(self, node: int, tasks: int) -> None:
         self.counts[node] += tasks
         self._slots[node] -= tasks
         if self._demand.watts is not None:
@@ -202,7 +202,6 @@ class GangLayout:
             rack = self._room.rack[node]
             self._rack_w[rack] -= watts
             self._zone_w[self._room.rack_zone[rack]] -= watts
-        return tasks
 
     def _node_cap(self, node: int) -> int:
         slots = int(self._slots[node])

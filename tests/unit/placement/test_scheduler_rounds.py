@@ -13,7 +13,13 @@ from harch.placement.queueing.running import RunningRequest
 from harch.placement.queueing.settings import QueueSettings, Quota
 from harch.placement.request import PlacementRequest
 from harch.placement.room import TaskSlot
-from harch.placement.scheduler import CLEARING_SLACK_S, PREEMPT_AGAIN_S, Scheduler, preview
+from harch.placement.scheduler import (
+    CLEARING_SLACK_S,
+    PREEMPT_AGAIN_S,
+    PREEMPTIONS_TRIED_MAX,
+    Scheduler,
+    preview,
+)
 from harch.workloads.spec import Gang, Level, Resources, SchedulingClass
 from unit.placement.mixed_hub import mixed_hub, request_of
 
@@ -189,6 +195,22 @@ def test_small_work_leaves_the_nodes_that_are_kept_for_what_has_waited_long() ->
     for victim in victims:
         scheduler.ended(victim, now_s=now_s + 5.0)
     assert starts(scheduler, now_s + 5.0) == ["large"]
+
+
+def test_a_round_looks_for_victims_twice_and_the_next_round_for_the_others() -> None:
+    scheduler = made()
+    fill(scheduler, preemptible=True)
+    for gpus in (8, 7, 6):
+        scheduler.submit(big(gpus, key=f"urgent-{gpus}", scheduling_class=INFERENCE), now_s=0.0)
+    first = scheduler.plan(now_s=0.0, placed_max=9).preemptions
+    assert len(first) == PREEMPTIONS_TRIED_MAX == 2
+    for plan in first:
+        for victim in plan.victims:
+            scheduler.ended(victim.request.id, now_s=1.0)
+    second = scheduler.plan(now_s=1.0, placed_max=9)
+    started = {item.request.id for item in second.assignments}
+    assert started == {plan.request.id for plan in first}
+    assert {plan.request.id for plan in second.preemptions} | started == {"urgent-6", "urgent-7", "urgent-8"}
 
 
 def test_the_lowest_class_stops_nobody() -> None:

@@ -382,6 +382,7 @@ def test_prices_are_refreshed_after_so_many_arrivals_and_departures_and_not_befo
     assert engine.history.arrivals == REFRESH_EVENTS
     engine.release(kind, 1, (0, 1))
     naive.nodes[1] = naive.nodes[1].after(kind, (0, 1), 1)
+    engine.observe(KINDS[0])  # far from the next refresh: prices stay
     check_decision(engine, naive, canonical(KINDS[4], MODELS), np.ones(2, np.bool_))
 
 

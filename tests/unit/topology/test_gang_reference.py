@@ -266,3 +266,19 @@ def test_a_gang_goes_where_the_written_order_says(seed: int) -> None:
             room, request, request.tasks, rank_nodes=lambda *_, scores=scores: np.array(scores), allowed=allowed
         )
         assert found == NaiveGang(room, request, request.tasks, allowed, scores).place()
+
+
+def test_a_domain_whose_power_was_overrated_gives_way_to_the_next() -> None:
+    """By its smallest GPUs the first rack carries four tasks of 300 W; spread over both nodes it carries three."""
+    racks = (
+        Rack("r0", "a", "z", 2.4, (node("n0", "r0", BIG, 8, 4), node("n1", "r0", SMALL, 4, 2))),
+        Rack("r1", "a", "z", 100, (node("n2", "r1", BIG, 8, 4), node("n3", "r1", BIG, 8, 4))),
+    )
+    room = Room(Hub("hub", "Hub", "MA", "MA", 0.0, 0.0, 1.2, (CoolingZone("z", 1000),), racks))
+    room.serve(room.row_of, True)
+    levels = {"preferred": Level.RACK, "required": Level.RACK, "strategy": Strategy.SPREAD}
+    for tasks, rows in ((3, [0, 1, 1]), (4, [2, 2, 3, 3]), (5, [2, 2, 2, 3, 3])):
+        request = request_of(Resources(gpus=1), tasks, **levels)
+        found = place_gang(room, request, tasks, rank_nodes=lambda kind, nodes: np.zeros(nodes.size))
+        assert found is not None
+        assert [slot.row for slot in found] == rows

@@ -171,6 +171,7 @@ def test_nodes_are_as_slow_as_their_best_gpus_are_now() -> None:
     graph.set_nvlink("n5", 0.5)
     assert graph.is_degraded
     assert graph.node_slowdowns(1).tolist() == [1.0] * 6
+    assert graph.node_slowdowns(2).tolist() == pytest.approx([360 / 51.2, 1, 1, 1, 1, 2])
     assert graph.node_slowdowns(4).tolist() == pytest.approx([360 / 51.2, 1, 1, 1, 1, 2])
     assert graph.node_slowdowns(8).tolist() == pytest.approx([1, 1, 1, 1, 1, 2]), "two islands talk over PCIe anyway"
     assert graph.node_slowdowns(72).tolist() == pytest.approx([1, 1, 1, 1, 1, 2])
