@@ -159,8 +159,6 @@ class Room:
     def _gpu_milli(self, needs: Resources, models: int) -> int:
         """A share with memory is as large as on the smallest GPU that will do: on larger ones it is given more than it
         asks for, never less."""
-        if needs.gpu_memory_gb is None:
-            return needs.gpu_milli
         suits = (np.int64(1) << self.arrays.model) & np.int64(models) != 0
         # Without any such GPU the size does not matter.
         return needs.gpu_milli_of(int(self.gpu_memory_gb[suits].min())) if suits.any() else needs.gpu_milli

@@ -162,14 +162,11 @@ def _single_device_shares(rows: Ints) -> Ints:
 
 def _model_shares(history: Ints, models: int) -> tuple[Ints, Floats]:
     demand = history[:, _GPUS] * history[:, _GPU_MILLI]
-    total = int(demand.sum())
-    named = (demand > 0) & (history[:, _MODELS] != (1 << models) - 1)
-    if total == 0 or not named.any():
-        return np.zeros(0, dtype=np.int64), np.zeros(0)
+    named = history[:, _MODELS] != (1 << models) - 1  # requests without GPUs name no model
     sets, where = np.unique(history[named, _MODELS], return_inverse=True)
     wanted = np.bincount(where, weights=demand[named].astype(np.float64))
     keep = np.sort(np.argsort(-wanted, kind="stable")[:MODEL_SETS_MAX])
-    return sets[keep], wanted[keep] / total
+    return sets[keep], wanted[keep] / demand.sum()
 
 
 def _block_classes(history: Ints, nodes: NodeArrays) -> tuple[Ints, Floats]:
