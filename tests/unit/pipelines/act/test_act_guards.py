@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from harch.base.rejection import Rejection
+from harch.pipelines.act import guards as guarding
 from harch.pipelines.act.guards import Guards, Wait, delay_ms
 from harch.pipelines.act.ledger import CommandStep
 from harch.pipelines.act.settings import TTL_S_MAX, ActionSettings, RetrySettings
@@ -112,3 +114,109 @@ def test_waits_grow_to_their_limit_and_follow_from_the_seed(attempt: int, key: s
     plain = min(30_000, 500 * 2 ** (attempt - 1))
     assert 0.8 * plain - 1 <= wait <= 1.2 * plain + 1
     assert wait == delay_ms(retries, attempt=attempt, key=key, seed=seed)
+
+
+@pytest.mark.parametrize("value", [0.0, 100.0, 50])
+def test_the_ends_of_a_range_belong_to_it(value: float) -> None:
+    settings = action(args={"flow": 5, "value": 1}, interlocks={"ranges": {"flow": [5, 6], "value": [0, 100]}})
+    right = structs.replace(command(), steps=(CommandStep("valve", {"value": value}),))
+    assert Guards().interlock(right, settings, now_ms=0, stopped="") is None
+
+
+def test_every_named_argument_of_every_step_is_held_to_its_range() -> None:
+    settings = action(args={"flow": 5, "value": 1}, interlocks={"ranges": {"flow": [5, 6], "value": [0, 100]}})
+    steps = (CommandStep("valve", {"value": 1.0}), CommandStep("valve", {"value": 101.0}))
+    refusal = Guards().interlock(structs.replace(command(), steps=steps), settings, now_ms=0, stopped="")
+    assert refusal is not None
+    assert refusal.detail == "`value` of step 1 is 101.0, allowed: 0 to 100"
+    assert refusal.nearest_fix == "correct the rule, or widen the interlock"
+
+
+def test_an_interval_ends_at_its_last_millisecond() -> None:
+    settings = action(interlocks={"min_interval_s": 10})
+    for now_ms, refused in ((10_999, True), (11_000, False), (11_001, False)):
+        guards = Guards()
+        assert admit(guards, settings, 1_000, window=5) is None
+        answer = admit(guards, settings, now_ms, window=4)  # older, which matters only to those who say so
+        assert isinstance(answer, Rejection) is refused
+        if isinstance(answer, Rejection):
+            assert answer.detail == "the device was commanded 9.999 s ago, allowed once every 10 s"
+
+
+def test_an_action_without_interlocks_keeps_no_memory_of_devices() -> None:
+    guards = Guards()
+    assert admit(guards, action(), 1_000, window=5) is None
+    watched = action(interlocks={"newest_only": True, "min_interval_s": 10})
+    assert admit(guards, watched, 1_001, window=4) is None
+
+
+def test_of_what_the_ledger_knows_the_latest_counts_whatever_its_order() -> None:
+    settings = action(interlocks={"newest_only": True})
+    known = [(command(window=3), 1_000), (command(window=7), 2_000), (command(window=5), 1_500)]
+    for order in (known, known[::-1]):
+        guards = Guards()
+        guards.remember(order)
+        answer = admit(guards, settings, 3_000, window=6)
+        assert isinstance(answer, Rejection)
+        assert answer.detail == "window 7 was already sent, this is window 6"
+        assert admit(guards, settings, 3_000, window=8) is None
+
+
+def test_tokens_come_back_by_the_rate_up_to_the_burst_and_never_for_time_that_goes_back() -> None:
+    settings, guards = action(rate={"per_s": 2, "burst": 3}), Guards()
+    answers = [
+        (0, None),  # a full bucket: three at once
+        (0, None),
+        (0, None),
+        (0, Wait(501)),  # half a second per token, and a millisecond more than that
+        (250, Wait(501)),
+        (100, Wait(351)),  # the clock was set back: nothing is gained
+        (250, Wait(501)),  # and nothing twice
+        (499, Wait(501)),
+        (500, None),
+        (500, Wait(1_001)),
+        (60_000, None),  # never more than the burst
+        (60_000, None),
+        (60_000, None),
+        (60_000, Wait(60_501)),
+    ]
+    for number, (now_ms, expected) in enumerate(answers):
+        assert admit(guards, settings, now_ms, window=number) == expected, number
+
+
+def test_the_devices_that_were_used_least_recently_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guarding, "DEVICES_REMEMBERED_MAX", 2)
+    settings, guards = action(interlocks={"min_interval_s": 10}), Guards()
+    for number, window in ((0, 1), (1, 1)):
+        assert admit(guards, settings, 1_000, number=number, window=window) is None
+    assert admit(guards, settings, 1_500, number=0) is None, "the same command again"
+    assert admit(guards, settings, 1_500, number=2) is None
+    refused = [isinstance(admit(guards, settings, 2_000, number=number, window=2), Rejection) for number in (0, 2)]
+    assert refused == [True, True]
+    assert admit(guards, settings, 2_000, number=1, window=2) is None, "forgotten: two are remembered"
+
+
+@pytest.mark.parametrize(
+    ("attempt", "expected_ms"), [(1, 500), (2, 1_500), (3, 4_500), (4, 13_500), (5, 30_000), (6, 30_000)]
+)
+def test_without_jitter_waits_are_powers_of_the_factor(attempt: int, expected_ms: int) -> None:
+    retries = RetrySettings(base_s=0.5, factor=3, max_s=30, jitter=0)
+    assert delay_ms(retries, attempt=attempt, key="k", seed=1) == expected_ms
+
+
+def test_a_wait_is_a_millisecond_at_least_and_its_exponent_has_an_end() -> None:
+    assert delay_ms(RetrySettings(base_s=0.0001, jitter=0), attempt=1, key="k", seed=1) == 1
+    slow = RetrySettings(base_s=1, factor=1.01, max_s=3600, jitter=0)
+    assert delay_ms(slow, attempt=64, key="k", seed=1) == round(1000 * 1.01**63)
+    assert delay_ms(slow, attempt=65, key="k", seed=1) == round(1000 * 1.01**64)
+    assert delay_ms(slow, attempt=66, key="k", seed=1) == round(1000 * 1.01**64)
+
+
+@given(attempt=st.integers(1, 4), key=st.text(max_size=5), seed=st.integers(0, 99))
+def test_jitter_spreads_waits_evenly_around_the_plain_one(attempt: int, key: str, seed: int) -> None:
+    retries = RetrySettings(base_s=10, factor=2, max_s=3600, jitter=0.5)
+    drawn = hashlib.blake2b(f"{seed}:{key}:{attempt}".encode(), digest_size=8).digest()
+    place = int.from_bytes(drawn) / 2**64  # from 0 to 1
+    plain_ms = 10_000 * 2 ** (attempt - 1)
+    expected_ms = 0.5 * plain_ms + place * plain_ms
+    assert abs(delay_ms(retries, attempt=attempt, key=key, seed=seed) - expected_ms) <= 0.5 + 1e-6
