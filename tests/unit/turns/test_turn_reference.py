@@ -21,7 +21,7 @@ from harch.workloads.spec import SchedulingClass
 from unit.turns.turn_fixtures import INFERENCE, INTERACTIVE, TRAINING, ask, room_of
 
 GPUS = 32
-LOOKAHEAD_S, MEMORY_S, STARVATION_S = 64.0, 32.0, 16.0
+LOOKAHEAD_S, MEMORY_S, STARVATION_S = 64.0, 4.0, 16.0
 SETTINGS = QueueSettings(
     class_weights={INFERENCE: 4.0, INTERACTIVE: 4.0, TRAINING: 1.0},
     tenant_weights={"b": 2.0},
@@ -288,6 +288,15 @@ class Both:
             self.queue.released(name, self.now_s)
             self.queue.released(name, self.now_s)  # known once
             self.plain.released(name, self.now_s)
+            if self.random.random() < 0.3 and self.fits(request):
+                self.later()
+                self.hold(request)  # at once, without having waited
+
+    def hold(self, request: PlacementRequest) -> None:
+        self.queue.holds(request.id, request, request.tasks, self.now_s)
+        self.plain.holds(request, self.now_s)
+        self.free -= request.tasks * request.needs.gpus
+        self.running[request.id] = request
 
     def fits(self, request: PlacementRequest) -> bool:
         return request.tasks * request.needs.gpus <= self.free
@@ -310,10 +319,7 @@ class Both:
             request = next(order)
             assert (request.id, order.is_blocked, order.is_retry) == (expected.id, is_blocked, is_retry)
             if self.fits(request) and random.random() < 0.9:
-                self.queue.holds(request.id, request, request.tasks, self.now_s)
-                self.plain.holds(request, self.now_s)
-                self.free -= request.tasks * request.needs.gpus
-                self.running[request.id] = request
+                self.hold(request)
             else:
                 does_not_fit = not self.fits(request)
                 order.skip_group(blocked=does_not_fit)
@@ -331,7 +337,8 @@ class Both:
             assert (name in queue, queue.waiting(name)) == (True, request)
             assert queue.is_behind_its_like(name) == (first != name)
             assert queue.first_of_its_like(name) == (None if first == name else first)
-        if plain.waiting:
+        if plain.waiting and self.random.random() < 0.5:
+            self.later()
             self.check_position(self.random.choice(sorted(plain.waiting)))
         gone = f"r{self.number + 1}"
         assert (gone in queue, queue.waiting(gone), queue.is_behind_its_like(gone)) == (False, None, False)
