@@ -145,35 +145,35 @@ def test_only_what_fits_or_fails_alike_is_in_one_group() -> None:
 
 def test_flows_have_numbers_of_their_own_and_weights() -> None:
     lanes = [ClassLane(turn_class) for turn_class in CLASS_ORDER]
-    flows = [lane.flow(tenant, 2.0) for tenant in "abcd" for lane in lanes]
+    flows = [lane.flow(tenant, lambda _: 2.0) for tenant in "abcd" for lane in lanes]
     assert len({flow.number for flow in flows}) == 12
-    assert lanes[0].flow("a", 2.0) is flows[0]
+    assert lanes[0].flow("a", lambda _: 2.0) is flows[0]
     assert {flow.weight for flow in flows} == {2.0}
 
 
 def test_a_flow_is_advanced_by_the_clock_of_its_lane() -> None:
     lane = ClassLane(TRAINING, clock_s=10.0)
-    flow = lane.flow("a", 2.0)
+    flow = lane.flow("a", lambda _: 2.0)
     flow.meter.take(0.5)
     lane.clock_s = 14.0
-    assert lane.flow("a", 2.0).meter.v == 1.0
-    assert lane.flow("a", 2.0).meter.v == 1.0, "once"
+    assert lane.flow("a", lambda _: 2.0).meter.v == 1.0
+    assert lane.flow("a", lambda _: 2.0).meter.v == 1.0, "once"
 
 
 def test_a_flow_joins_where_the_last_of_those_who_wait_stands() -> None:
     lane = ClassLane(TRAINING)
-    ahead, behind, late = (lane.flow(tenant, 2.0) for tenant in ("ahead", "behind", "late"))
+    ahead, behind, late = (lane.flow(tenant, lambda _: 2.0) for tenant in ("ahead", "behind", "late"))
     for flow in (ahead, behind):
         lane.join(flow, 100.0)
     ahead.meter.v, behind.meter.v = 9.0, 5.0
     lane.join(late, 6.0)
     assert (late.meter.v, lane.v_system) == (5.0, 5.0)
-    debtor = lane.flow("debtor", 2.0)
+    debtor = lane.flow("debtor", lambda _: 2.0)
     debtor.meter.v = 50.0
     lane.join(debtor, 6.0)
     assert debtor.meter.v == 8.0, "six seconds of the hub by a weight of two"
     behind.meter.v = 1.0
-    lane.join(lane.flow("last", 1.0), 6.0)
+    lane.join(lane.flow("last", lambda _: 1.0), 6.0)
     assert lane.v_system == 5.0, "it never goes back"
     assert list(lane.backlogged) == ["ahead", "behind", "late", "debtor", "last"]
 
@@ -191,7 +191,7 @@ def test_a_flow_is_forgotten_when_it_neither_waits_holds_nor_owes(
     holds: bool, v: float, waits: bool, kept: bool
 ) -> None:
     lane = ClassLane(TRAINING, v_system=4.0)
-    flow = lane.flow("a", 1.0)
+    flow = lane.flow("a", lambda _: 1.0)
     lane.join(flow, 100.0)
     flow.meter.v, flow.meter.holders = v, int(holds)
     if waits:

@@ -525,7 +525,7 @@ def test_who_is_in_nobodys_way_stays() -> None:
 
 def test_notice_is_that_of_the_slowest() -> None:
     hub = small_work(per_node=2)
-    slow = replace(hub.running["s1"], stop_grace_s=25.0)
+    slow = msgspec.structs.replace(hub.running["s1"], stop_grace_s=25.0)
     hub.releases.remove("s1")
     hub.releases.add(slow)
     plan = making_room(hub)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
+
 from harch.placement.queueing.queue import TurnQueue
 from harch.placement.queueing.settings import QueueSettings, Quota
+from harch.workloads.spec import Resources, SchedulingClass
 from unit.turns.turn_fixtures import INFERENCE, TRAINING, ask, room_of
 
 
@@ -56,3 +60,153 @@ def test_too_many_waiting_or_too_large_for_ever_is_refused_at_the_door() -> None
     assert queue.rejection_to_wait(ask("two", tenant="a")) is not None
     queue.holds("one", ask("one", tenant="a"), 1, 0.0)
     assert queue.rejection_to_wait(ask("two", tenant="a")) is None
+
+
+@pytest.mark.parametrize(
+    ("held", "wants", "detail", "fix"),
+    [
+        (4, 4, None, None),  # all of it
+        (
+            5,
+            4,
+            "tenant a holds 5 of at most 8 GPUs; this requests 4 more",
+            "starts when 1 of its GPUs are released, or have the quota raised",
+        ),
+        (
+            4,
+            8,
+            "tenant a holds 4 of at most 8 GPUs; this requests 8 more",
+            "starts when 4 of its GPUs are released, or have the quota raised",
+        ),
+        (
+            3,
+            9,
+            "tenant a holds 3 of at most 8 GPUs; this requests 9 more",
+            "request less, or have the quota raised",
+        ),
+    ],
+)
+def test_a_quota_of_gpus_ends_at_its_last_one(held: int, wants: int, detail: str | None, fix: str | None) -> None:
+    queue = queue_of(Quota(gpus_held_max=8))
+    for number in range(held):
+        queue.holds(f"r{number}", ask(f"r{number}", tenant="a"), 1, 0.0)
+    no = queue.quota_rejection(ask("next", tenant="a", tasks=wants))
+    assert (no and no.detail, no and no.nearest_fix) == (detail, fix)
+
+
+@pytest.mark.parametrize(
+    ("held", "wants", "fix"),
+    [
+        (1, 2, None),
+        (2, 2, "starts when 1 of its running tasks end, or have the quota raised"),
+        (2, 3, "starts when 2 of its running tasks end, or have the quota raised"),
+        (1, 4, "request less, or have the quota raised"),
+    ],
+)
+def test_a_quota_of_tasks_ends_at_its_last_one(held: int, wants: int, fix: str | None) -> None:
+    queue = queue_of(Quota(tasks_held_max=3))
+    queue.holds("running", ask("running", tenant="a", gpus=0, tasks=held), held, 0.0)
+    no = queue.quota_rejection(ask("next", tenant="a", gpus=0, tasks=wants))
+    assert (no and no.nearest_fix) == fix
+    if no is not None:
+        assert no.detail == f"tenant a runs {held} of at most 3 tasks; this requests {wants} more"
+
+
+def test_work_without_gpus_is_not_refused_for_gpus() -> None:
+    queue = queue_of(Quota(gpus_held_max=0))
+    assert queue.quota_rejection(ask("cpus", tenant="a", gpus=0)) is None
+    assert queue.quota_rejection(ask("gpu", tenant="a", gpus=1)) is not None
+
+
+def test_what_is_given_back_is_no_longer_held() -> None:
+    queue = queue_of(Quota(gpus_held_max=4, tasks_held_max=4))
+    gang = ask("gang", tenant="a", tasks=4)
+    queue.holds("gang", gang, 3, 0.0)
+    assert queue.quota_rejection(ask("one", tenant="a")) is None
+    assert queue.quota_rejection(ask("two", tenant="a", tasks=2)) is not None
+    queue.released("gang", 1.0)
+    assert queue.quota_rejection(gang) is None
+    queue.holds("gang", gang, 4, 2.0)
+    assert queue.quota_rejection(ask("one", tenant="a")) is not None
+
+
+def test_the_quota_of_those_who_are_not_named_is_the_default() -> None:
+    settings = QueueSettings(quota_default=Quota(gpus_held_max=1), tenant_quotas={"a": Quota(tasks_held_max=9)})
+    queue = TurnQueue(settings, room_of())
+    assert queue.quota_rejection(ask("r", tenant="a", gpus=8)) is None
+    no = queue.quota_rejection(ask("r", tenant="", gpus=2))
+    assert no is not None
+    assert no.detail == "this tenant holds 0 of at most 1 GPUs; this requests 2 more"
+
+
+def waits_too_many(queue: TurnQueue, turn_class: SchedulingClass = TRAINING, **also: object) -> str | None:
+    no = queue.rejection_to_wait(ask("next", turn_class, tenant="a", **also))  # type: ignore[arg-type]
+    return no and no.detail
+
+
+def test_a_tenant_keeps_so_many_waiting_in_all_and_in_one_class() -> None:
+    settings = QueueSettings(
+        tenant_quotas={"a": Quota(workloads_waiting_max=3)},
+        class_quotas={("a", TRAINING): Quota(workloads_waiting_max=2)},
+    )
+    queue = TurnQueue(settings, room_of())
+    for number, turn_class in enumerate((TRAINING, TRAINING)):
+        assert waits_too_many(queue) is None
+        queue.add(ask(f"r{number}", turn_class, tenant="a"), 0.0)
+    queue.add(ask("r0", TRAINING, tenant="a"), 0.0)  # waits already
+    assert waits_too_many(queue) == "tenant a in class training has 2 of at most 2 workloads waiting"
+    assert waits_too_many(queue, INFERENCE) is None
+    queue.add(ask("r2", INFERENCE, tenant="a"), 0.0)
+    assert waits_too_many(queue, INFERENCE) == "tenant a has 3 of at most 3 workloads waiting"
+    queue.remove("r2")
+    queue.remove("r2")
+    assert waits_too_many(queue, INFERENCE) is None
+    queue.remove("r0")
+    assert waits_too_many(queue) is None
+
+
+def test_what_takes_the_place_of_another_is_one_more_only_in_another_class() -> None:
+    settings = QueueSettings(
+        tenant_quotas={"a": Quota(workloads_waiting_max=1)},
+        class_quotas={
+            ("a", TRAINING): Quota(workloads_waiting_max=1),
+            ("a", INFERENCE): Quota(workloads_waiting_max=0),
+        },
+    )
+    queue = TurnQueue(settings, room_of())
+    before = ask("r", TRAINING, tenant="a")
+    queue.add(before, 0.0)
+    assert queue.rejection_to_wait(ask("r", TRAINING, tenant="a", gpus=2), before) is None
+    no = queue.rejection_to_wait(ask("r", INFERENCE, tenant="a"), before)
+    assert no is not None
+    assert no.detail == "tenant a in class inference has 0 of at most 0 workloads waiting"
+    assert no.nearest_fix == "submit it again once one of them starts, or have the quota raised"
+
+
+@pytest.mark.parametrize(
+    ("tasks", "tasks_min", "detail"),
+    [
+        (4, 4, None),
+        (9, 4, None),  # it would start with four
+        (5, 5, "tenant a may hold at most 8 GPUs; this alone requests 10"),
+    ],
+)
+def test_what_is_larger_than_the_whole_quota_would_wait_in_vain(tasks: int, tasks_min: int, detail: str | None) -> None:
+    queue = queue_of(Quota(gpus_held_max=8))
+    gang = msgspec.structs.replace(ask("gang", tenant="a", gpus=2, tasks=tasks), tasks_min=tasks_min)
+    for no in (queue.rejection_to_wait(gang), queue.quota_rejection_for_ever(gang)):
+        assert (no and no.detail) == detail
+        assert (no and no.nearest_fix) == (detail and "request at most 8, or have the quota raised")
+    few = queue_of(Quota(tasks_held_max=4))
+    no = few.quota_rejection_for_ever(gang)
+    assert (no and no.detail) == (detail and "tenant a may hold at most 4 tasks; this alone requests 5")
+
+
+def test_a_share_counts_as_what_it_takes() -> None:
+    queue = queue_of(Quota(gpus_held_max=1))
+    needs = Resources(gpus=1, gpu_fraction=0.1, gpu_memory_gb=40.0)  # half of a GPU, by its memory
+    share = msgspec.structs.replace(ask("share", tenant="a"), needs=needs)
+    queue.holds("first", share, 1, 0.0)
+    assert queue.quota_rejection(share) is None
+    queue.holds("second", share, 1, 0.0)
+    assert queue.quota_rejection(share) is not None

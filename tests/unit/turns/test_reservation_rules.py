@@ -171,7 +171,7 @@ def filled(random: Random, room: Room) -> list[RunningRequest]:
                     runs_process=random.random() < 0.5,
                 )
                 devices = tuple(range(6)) if gpus == 6 else (6, 7)
-                running.append(start(room, request, (replace(whole_node(row)[0], devices=devices),)))
+                running.append(start(room, request, (msgspec.structs.replace(whole_node(row)[0], devices=devices),)))
     return running
 
 
