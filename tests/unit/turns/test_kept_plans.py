@@ -222,6 +222,19 @@ def test_nodes_of_who_no_longer_waits_or_that_are_gone_are_open_to_others() -> N
     assert hub.planned_for == ["a", "b"]
 
 
+def test_a_node_that_is_given_up_is_open_although_another_has_it_kept_in_the_same_round() -> None:
+    hub = Hub(full=False)
+    for row, duration_s in enumerate((3000.0, 1000.0, 9000.0, 9000.0)):
+        hub.start(ask(f"w{row}", gpus=8, duration_s_max=duration_s), whole_node(row))
+    hub.keep(one("first"), one("second"))
+    assert (hub.row_of("first"), hub.row_of("second")) == ((1,), (0,))
+    hub.end("w0")
+    hub.vacancies.clear()  # everybody was tried: the node is kept
+    hub.round(1040.0, gone=["second"])
+    assert hub.row_of("first") == (0,), "it can start there now"
+    assert hub.vacancies.is_on([0]), "and has to be tried there"
+
+
 def test_of_a_gang_all_nodes_must_be_there() -> None:
     hub = Hub()
     hub.keep(one("gang", tasks=2))

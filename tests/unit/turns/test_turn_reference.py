@@ -383,7 +383,7 @@ class Both:
         )
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", [*range(24), 205, 329])
 def test_the_queue_serves_in_the_order_of_a_plain_one(seed: int) -> None:
     both = Both(seed)
     for _ in range(90):

@@ -66,9 +66,12 @@ class RoundRetries:
         aged.flows = turns
 
     def rank(self, index: int) -> Rank | None:
-        """None if there is nobody to be served any more."""
+        """Where it stands among those that are not in the pass yet; None if it is in it or gone.
+
+        Once a group is in the pass, its head changes, and so does its place among the others.
+        """
         group = self._blocked.group_at(index)
-        return None if group is None else group.head.rank
+        return None if group is None or group in self._cursors else group.head.rank
 
     def cursor(self, turns: Mapping[int, FlowTurn], index: int) -> RoundCursor | None:
         """The same for its flow and for the aged."""
