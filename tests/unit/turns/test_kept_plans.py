@@ -144,6 +144,23 @@ def test_who_has_nodes_kept_is_not_planned_for_again() -> None:
     assert hub.planned_for == ["a"]
 
 
+@pytest.mark.parametrize("forgets", ["new hardware", "too many"])
+def test_a_plan_of_which_nothing_is_remembered_is_made_again(forgets: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub = Hub()
+    hub.room.process_slots_free = 4
+    hub.keep(one("a", runs_process=True))
+    hub.round(1.0)
+    assert hub.planned_for == ["a"], "nothing has changed"
+    if forgets == "new hardware":
+        hub.kept.plan_anew()
+    else:
+        monkeypatch.setattr(reserved_nodes, "RESTS_MAX", 1)
+        hub.kept.keep_for(one("nowhere", tasks=9), 1.0)
+        assert hub.planned_for.pop() == "nowhere"
+    hub.round(2.0)
+    assert hub.planned_for == ["a", "a"]
+
+
 def test_only_so_many_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reserved_nodes, "RESTS_MAX", 3)
     hub = Hub(nodes=1)
@@ -230,7 +247,7 @@ def test_a_node_that_is_given_up_is_open_although_another_has_it_kept_in_the_sam
     assert (hub.row_of("first"), hub.row_of("second")) == ((1,), (0,))
     hub.end("w0")
     hub.vacancies.clear()  # everybody was tried: the node is kept
-    hub.round(1040.0, gone=["second"])
+    hub.round(1041.0, gone=["second"])
     assert hub.row_of("first") == (0,), "it can start there now"
     assert hub.vacancies.is_on([0]), "and has to be tried there"
 
@@ -388,6 +405,7 @@ def topology(preferred: Level, required: Level = Level.HUB, strategy: Strategy =
     ("tasks", "wanted", "nodes"),
     [
         (8, topology(Level.NODE), 1),
+        (2, topology(Level.NODE), 1),
         (8, topology(Level.NODE, Level.RACK), 1),
         (8, topology(Level.NODE, strategy=Strategy.SPREAD), 2),
         (8, topology(Level.RACK), 2),
@@ -405,7 +423,7 @@ def test_a_gang_that_prefers_one_node_waits_an_hour_longer_for_it(tasks: int, wa
                 ask(f"w{row}-{half}", gpus=4, preemptible=False, duration_s_max=100.0 if half else 1000.0 + row),
                 (TaskSlot(row, tuple(range(4 * half, 4 * half + 4))),),
             )
-    gang = msgspec.structs.replace(one("gang", gpus=1, tasks=tasks), topology=wanted)
+    gang = msgspec.structs.replace(one("gang", gpus=4 if tasks == 2 else 1, tasks=tasks), topology=wanted)
     hub.settings = hub.kept.settings = QueueSettings(makes_room_after_s=0.0)
     hub.keep(gang)
     (item,) = hub.kept.reservations

@@ -300,6 +300,10 @@ def test_only_allowed_nodes_are_cleared_and_preferred_ones_first() -> None:
     running = full(room, TRAINING, TRAINING, TRAINING, started_s=(99.0, 50.0, 0.0))
     high = ask("high", INFERENCE, gpus=8)
     assert victims(plan_of(room, running, high)) == ["w0"]
+    mixed_room = room_of(racks=1, nodes_per_rack=3)
+    mixed = full(mixed_room, TRAINING, INFERENCE, TRAINING, started_s=(99.0, 100.0, 0.0))
+    for nodes in ([False, True, True], [True, True, True]):
+        assert "w1" not in victims(plan_of(mixed_room, mixed, high, allowed=nodes)), "of its own class"
     assert victims(plan_of(room, running, high, allowed=[False, True, True])) == ["w1"]
     assert victims(plan_of(room, running, high, allowed=[False, False, False])) == []
     assert victims(plan_of(room, running, high, preferred=[False, False, True])) == ["w2"]

@@ -334,3 +334,19 @@ def test_a_table_stays_as_long_as_what_runs() -> None:
         assert len(table) <= 67
         assert [table.item(number).request.id for number in table.numbers] == ["kept"]
     assert table.tasks.shape[1] <= 2 * 67
+    (number,) = table.numbers
+    assert np.flatnonzero(table.touching(np.arange(4) == 0)).tolist() == [number]
+    same_room(table.room_after(table.marked(["kept"])), room_of())
+
+
+def test_work_that_is_alone_on_its_node_keeps_others_off_that_node_only() -> None:
+    room = room_of(racks=1, nodes_per_rack=2)
+    alone = msgspec.structs.replace(ask("alone", duration_s_max=50.0), topology=Topology(exclusive=True))
+    running = [start(room, alone, (TaskSlot(0, (0,)),)), start(room, ask("other"), (TaskSlot(1, (0,)),))]
+    outlook = RoomOutlook(Releases(room, running), 0.0, margin_s=0.0, assumed_s=ASSUMED_S, stopping={})
+    everywhere = np.ones(2, np.bool_)
+    assert outlook.first_look(ask("here", gpus=4), 1, everywhere) == 0
+    assert outlook.first_look(ask("both", gpus=4, tasks=3), 3, everywhere) == 1
+    only = msgspec.structs.replace(ask("only", gpus=4), topology=Topology(exclusive=True))
+    assert outlook.first_look(only, 1, everywhere) == 1
+    assert outlook.first_look(only, 1, np.array([False, True])) == 2

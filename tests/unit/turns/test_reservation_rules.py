@@ -123,7 +123,7 @@ def test_others_go_where_neither_the_nodes_nor_what_nodes_share_is_counted_on(se
     for number in range(60):
         room = room_of(racks=2, nodes_per_rack=2, power_kw_max=random.choice((100.0, 10.5)))
         room.rack_power_w_free = watts(2) + 2100.0
-        room.zone_heat_w_max, room.zone_heat_w = np.array([7000.0]), watts(1)
+        room.zone_heat_w_max, room.zone_heat_w = np.array([random.choice((7000.0, 3500.0))]), watts(1)
         room.process_slots_free = random.randrange(4)
         request = ask("gang", gpus=8, tasks=random.choice((1, 2)), runs_process=random.random() < 0.7)
         kept = reservation(
@@ -274,6 +274,11 @@ def test_a_plan_for_fewer_tasks_stays_one_and_nodes_that_are_gone_are_given_up()
     moved = plan_reservation(outlook, gang, closed=closed, before=reservation(room, gang, (1,), start_s=110.0, tasks=1))
     assert moved is not None
     assert (moved.tasks, moved.rows) == (1, (0,)), "both tasks fit nowhere"
+    larger = msgspec.structs.replace(gang, tasks=3, tasks_min=3)  # it was changed since
+    late = reservation(room, larger, (1,), start_s=60.0, tasks=1)
+    stays = plan_reservation(outlook, larger, before=late)
+    assert stays is not None
+    assert (stays.tasks, stays.rows, stays.start_s) == (1, (1,), 110.0), "better late than nothing"
     alone = ask("alone", gpus=8)
     everything = [reservation(room, ask("other", gpus=8), (0, 1))]
     assert plan_reservation(outlook, alone, closed=everything, before=reservation(room, alone, (1,))) is None

@@ -118,6 +118,19 @@ def test_who_has_waited_too_long_is_served_although_weight_and_priority_speak_ag
     assert position.aged_ahead == 0
 
 
+def test_who_did_not_fit_before_ages_like_everybody_else() -> None:
+    for since_s, first in ((0.0, "old"), (0.5, "new")):
+        queue = queue_of(starvation_s=100.0, lookahead_s=60.0)
+        queue.holds("other", ask("other", TRAINING, gpus=8), 1, 0.0)
+        queue.holds("service", ask("service", INFERENCE, gpus=8), 1, 0.0)
+        queue.add(ask("old", TRAINING, priority=0), since_s)
+        order = queue.in_order(since_s, lambda blocked: blocked.everybody.copy())
+        assert next(order).id == "old"
+        order.skip_group(blocked=True)
+        queue.add(ask("new", INFERENCE, priority=3), 99.0)
+        assert next(queue.in_order(100.0, lambda blocked: blocked.everybody.copy())).id == first
+
+
 def test_a_place_in_the_queue_survives_a_restart() -> None:
     queue = queue_of()
     queue.add(ask("new"), 50.0)

@@ -40,7 +40,9 @@ def blocked_of(room: Room, requests: list[PlacementRequest]) -> tuple[Blocked, l
 def requests() -> list[PlacementRequest]:
     needs = [
         Resources(gpus=gpus, cpus=cpus, memory_gb=memory_gb)
-        for gpus, cpus, memory_gb in itertools.product((0, 1, 2, 3, 8, 9), (1.0, 14.0, 14.001), (1.0, 112.0, 112.001))
+        for gpus, cpus, memory_gb in itertools.product(
+            (0, 1, 2, 3, 8, 9, 16), (1.0, 14.0, 14.001), (1.0, 112.0, 112.001)
+        )
     ]
     needs += [Resources(gpus=1, gpu_fraction=fraction) for fraction in (0.3, 0.5, 0.501, 0.9)]
     needs += [Resources(gpus=1, gpu_model=model) for model in ("h100-80gb", "no-such")]

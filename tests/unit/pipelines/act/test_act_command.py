@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from typing import Any
 
@@ -71,3 +73,15 @@ def test_any_change_changes_what_a_person_approved(change: dict[str, Any]) -> No
     assert digest(after) != digest(before)
     if set(change) & {"steps", "device", "window"}:
         assert not is_itself(after)
+
+
+def test_an_id_is_the_hash_of_the_decision_in_canonical_json() -> None:
+    """Ledgers are full of them: another way to write the same decision would let it be carried out once more."""
+
+    def sha256(*named: object) -> str:
+        return hashlib.sha256(json.dumps(named, separators=(",", ":")).encode()).hexdigest()
+
+    steps = ({"sink": "s", "args": {"a": True, "b": 1.5}, "undo": None},)
+    own = (CommandStep("s", {"b": 1.5, "a": True}),)
+    assert command_id("p", "d", "act", own, 7) == sha256("p", "d", "act", steps, 7)
+    assert command_id("p", "d", "act", own, 7, "replay-1") == sha256("p", "d", "act", steps, 7, "replay-1")

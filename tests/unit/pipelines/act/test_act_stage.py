@@ -272,7 +272,46 @@ async def test_a_failed_write_gives_its_room_back() -> None:
     assert len(site.stage.agenda) == 18
 
 
+async def test_who_waits_for_room_hears_of_a_write_that_failed() -> None:
+    class Fails(Written):
+        def __init__(self) -> None:
+            super().__init__()
+            self.go = asyncio.Event()
+
+        async def put(self, entry: LedgerEntry, *, revision: int, durable: bool = True) -> StoredEntry:
+            if entry.command.window == 1:
+                await self.go.wait()
+                raise HarchError("E0775", "the ledger did not answer")
+            return await super().put(entry, revision=revision, durable=durable)
+
+    store = Fails()
+    site = Site(act(queue_max=20), store=store)
+    first = asyncio.create_task(site.stage.submit(site.batch(*[0.9] * 18)))
+    await site.clock.advance(0)
+    second = asyncio.create_task(site.stage.submit(site.batch(0.9, window=2)))
+    await site.clock.advance(0)
+    assert not second.done()
+    store.go.set()
+    with pytest.raises(HarchError):
+        await first
+    taken = await asyncio.wait_for(second, 5)
+    assert taken.commands == 1
+
+
 # The loop
+
+
+async def test_the_ledger_is_read_once_a_second_however_much_is_done() -> None:
+    site = Site(act())
+    async with site.running():
+        before = len(site.store.scans)
+        for window in range(4):
+            await site.stage.submit(site.batch(0.9, window=window))
+            await site.clock.advance(0.2)
+        assert len(site.valve.orders) == 4
+        assert len(site.store.scans) == before
+        await site.clock.advance(1.0)
+        assert len(site.store.scans) == before + 3
 
 
 async def test_who_wants_to_know_hears_of_every_end_once() -> None:
