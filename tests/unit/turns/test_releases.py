@@ -344,6 +344,7 @@ def test_work_that_is_alone_on_its_node_keeps_others_off_that_node_only() -> Non
     alone = msgspec.structs.replace(ask("alone", duration_s_max=50.0), topology=Topology(exclusive=True))
     running = [start(room, alone, (TaskSlot(0, (0,)),)), start(room, ask("other"), (TaskSlot(1, (0,)),))]
     outlook = RoomOutlook(Releases(room, running), 0.0, margin_s=0.0, assumed_s=ASSUMED_S, stopping={})
+    assert [outlook.room_after(ended).exclusive_on.tolist() for ended in (0, 1)] == [[True, False], [False, False]]
     everywhere = np.ones(2, np.bool_)
     assert outlook.first_look(ask("here", gpus=4), 1, everywhere) == 0
     assert outlook.first_look(ask("both", gpus=4, tasks=3), 3, everywhere) == 1
