@@ -239,7 +239,7 @@ class Front:
         self._hub = hub
         self._inner = inner
         self._limits = limits
-        self._submission = Submission(hub, limits)
+        self._submission = Submission(hub)
         self._ids = RequestIds()
         self._version = (b"x-harchos-version", hub.version.encode())
         self.streams = streams
@@ -287,6 +287,8 @@ class Front:
     async def _submit(self, scope: Scope, receive: Receive, send: Send, span: Span, began_s: float) -> None:
         request_id = self._request_id(scope)
         try:
+            if declared_bytes(scope) > self._limits.body_bytes_max:
+                raise too_large(self._limits)
             caller = self._submission.admit(dict(scope["headers"]))
             status, body = await self._submission.take(caller, await read_body(receive, self._limits))
         except ConnectionError:

@@ -15,8 +15,6 @@ from harch.api.dialects.workload_out import terraform_workload, workload_view
 from harch.api.hub_port import HubPort
 from harch.api.limits import IDEMPOTENCY_KEY_LENGTH_MAX
 from harch.base.errors import HarchError
-from harch.base.http.limits import HttpLimits
-from harch.base.http.messages import bytes_of, too_large
 from harch.base.listen.direct_route import Headers
 from harch.hub.views import Principal, Role
 
@@ -36,15 +34,12 @@ class Caller(NamedTuple):
 class Submission:
     """Takes workloads in. Raises `HarchError` for the caller to answer."""
 
-    def __init__(self, hub: HubPort, limits: HttpLimits) -> None:
+    def __init__(self, hub: HubPort) -> None:
         self._hub = hub
-        self._limits = limits
 
     def admit(self, headers: Headers) -> Caller:
-        """Before the body is read: whoever may not submit, or sends too much, need not send it."""
+        """Before the body is read: whoever may not submit need not send it."""
         find = headers.get
-        if bytes_of(find(b"content-length", b"")) > self._limits.body_bytes_max:
-            raise too_large(self._limits)
         token = find(b"x-api-key")
         if not token:
             bearer = find(b"authorization", b"")

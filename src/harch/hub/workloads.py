@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 from msgspec.structs import replace
@@ -154,10 +154,10 @@ class HubWorkloads:
         await self._jobs.write([rows.save_workload(workload)], [])
         return workload
 
-    async def _check_policy(self, spec: WorkloadSpec, tenant: str, now: datetime) -> None:
+    def _check_policy(self, spec: WorkloadSpec, tenant: str, now: datetime) -> Awaitable[None]:
         """With the data that it names, as the catalog knows it now; the machine's own gate comes afterwards."""
         reads = self._state.guard.reads_request("", spec, tenant=tenant) if spec.data else None
-        await self._policies.admit(spec, tenant=tenant, reads=reads, now=now)
+        return self._policies.admit(spec, tenant=tenant, reads=reads, now=now)
 
     async def _audit_refusal(self, error: HarchError, subject: str, *, tenant: str, actor: str) -> None:
         """The machine raises before anything changed, so a policy's no is written here, before anybody hears it."""

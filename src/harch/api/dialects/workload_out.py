@@ -70,7 +70,7 @@ def workload_view(workload: Workload, here: str = "", *, unheard_s: float | None
             created_at=workload.created_at,
             updated_at=workload.updated_at,
             labels=spec.labels,
-            annotations={name: text for name, text in workload.annotations.items() if name != CLIENT_SPEC},
+            annotations=_own_annotations(workload),
         ),
         spec=spec_view(workload),
         hub_id=workload.owner_hub,
@@ -98,13 +98,20 @@ def workload_view(workload: Workload, here: str = "", *, unheard_s: float | None
     )
 
 
+def _own_annotations(workload: Workload) -> dict[str, str]:
+    if CLIENT_SPEC not in workload.annotations:
+        return workload.annotations
+    return {name: text for name, text in workload.annotations.items() if name != CLIENT_SPEC}
+
+
 def spec_view(workload: Workload) -> dict[str, object]:
     spec = workload.spec
     resources = spec.resources
+    models = resources.models_wanted
     theirs = client_fields(workload.annotations)
     compute: dict[str, object] = {
         "gpu_count": spec.gpus_total,
-        "gpu_type": resources.models_wanted[0] if resources.models_wanted else None,
+        "gpu_type": models[0] if models else None,
         "cpu_cores": max(1, math.ceil(resources.cpus * spec.tasks)),
         "memory_gb": resources.memory_gb * spec.tasks,
         "storage_gb": resources.storage_gb * spec.tasks or 1.0,

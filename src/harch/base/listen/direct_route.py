@@ -53,9 +53,10 @@ DirectRoutes = Mapping[bytes, DirectRoute]  # by target, exactly as it stands in
 class DirectCycle:
     """One request on a direct route; to uvicorn's protocol, which owns the connection, a cycle like its own."""
 
-    __slots__ = ("body", "disconnected", "headers", "keep_alive", "response_complete", "route")
+    __slots__ = ("body", "disconnected", "headers", "keep_alive", "response_complete", "route", "task")
 
     message_event = asyncio.Event()  # nobody waits for it: the body is there
+    task: asyncio.Task[None]  # set as soon as it is served
 
     def __init__(self, route: DirectRoute, headers: Headers) -> None:
         self.route, self.headers = route, headers

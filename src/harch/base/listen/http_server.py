@@ -165,7 +165,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             self._refuse(reason, error)
             return False
         if self._direct is not None:
-            self._serve_by_asgi(self._direct)  # the rest of its body is not here yet
+            self._leave_direct_route(self._direct)  # the rest of its body is not here yet
         if self._deliveries != deliveries:
             self._undelivered_bytes = 0
             return True
@@ -187,7 +187,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._in_message, self._in_body = True, False
         self._header_bytes = self._body_bytes = 0
-        super().on_message_begin()
+        self.url, self.headers = b"", []  # uvicorn sees the head once it is complete, if ASGI needs it at all
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._header_bytes += len(name) + len(value)
@@ -198,7 +198,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         if self._header_bytes > self._limits.head_bytes_max:
             self._refusal = ("head_large", self._too_large())
             raise ValueError("too large a head")
-        super().on_header(name, value)
+        self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         self._deliveries += 1
@@ -210,7 +210,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             raise ValueError("too many requests ahead")
         self._direct = self._direct_cycle()
         if self._direct is None:
-            super().on_headers_complete()
+            self._begin_asgi()
 
     def _direct_cycle(self) -> DirectCycle | None:
         """For the plainest requests of a direct route."""
@@ -226,10 +226,18 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         headers = plain_headers(self.headers)
         return DirectCycle(route, headers) if headers is not None else None
 
-    def _serve_by_asgi(self, direct: DirectCycle) -> None:
+    def _begin_asgi(self) -> None:
+        url, headers = self.url, self.headers
+        super().on_message_begin()
+        super().on_url(url)
+        for name, value in headers:
+            super().on_header(name, value)
+        super().on_headers_complete()
+
+    def _leave_direct_route(self, direct: DirectCycle) -> None:
         """What began like a request for a direct route has turned out to be none."""
         self._direct = None
-        super().on_headers_complete()
+        self._begin_asgi()
         super().on_body(direct.body)
 
     def on_body(self, body: bytes) -> None:
@@ -240,7 +248,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             return
         self._direct.body += body
         if self._body_bytes > self._direct.route.body_bytes_max:
-            self._serve_by_asgi(self._direct)
+            self._leave_direct_route(self._direct)
 
     def on_message_complete(self) -> None:
         self._deliveries += 1
@@ -251,9 +259,8 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             super().on_message_complete()
             return
         self.cycle = direct  # type: ignore[assignment] # as good as one of uvicorn's
-        task = self.loop.create_task(self._serve_directly(direct))
-        task.add_done_callback(self.tasks.discard)
-        self.tasks.add(task)
+        direct.task = self.loop.create_task(self._serve_directly(direct))
+        self.tasks.add(direct.task)  # a stop waits for them
 
     async def _serve_directly(self, cycle: DirectCycle) -> None:
         """Whatever the other end does meanwhile, the request is handled to its end."""
@@ -264,6 +271,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
             response, cycle.keep_alive = FAILED, False
         if self.flow.write_paused:
             await self.flow.drain()
+        self.tasks.discard(cycle.task)
         if self.transport.is_closing():
             return  # nobody is left to answer
         common = self._guard.common_lines(self.server_state.default_headers)
