@@ -273,6 +273,17 @@ def test_a_clearing_without_moves_is_kept_for_a_while_from_now() -> None:
     assert scheduler.clearing.until_s == 100.0 + CLEARING_SLACK_S
 
 
+def test_a_clearing_lasts_until_the_last_that_moves_has_ended() -> None:
+    scheduler = made()
+    scattered(scheduler, preemptible=True)
+    scheduler.stops("small-5", now_s=100.0)
+    scheduler.stops("small-1", now_s=130.0)
+    moves = tuple(Move(scheduler.running[key], (), 0.0) for key in ("small-1", "small-5"))
+    scheduler.clear(DefragmentationPlan(big(8, key="large"), (), Level.NODE, (1,), moves), now_s=130.0)
+    assert scheduler.clearing is not None
+    assert scheduler.clearing.until_s == scheduler.stopping["small-1"] + CLEARING_SLACK_S
+
+
 def test_what_stops_already_is_not_moved() -> None:
     scheduler = made()
     scattered(scheduler, preemptible=True)

@@ -128,6 +128,7 @@ def test_every_spelling_has_its_meaning(text: str, values: dict[str, object]) ->
         ("prefer rak", 8, "`rak` is not understood, expected island, node, rack, row or hub; did you mean `rack`?"),
         ("spread over island", 13, "`island` is not understood, expected nodes or racks"),
         ("in", 3, "the query ends too early, expected a country or `one LEVEL` after `in`"),
+        ("in 3 rabat", 4, "`3` is not understood, expected a country or `one LEVEL` after `in`"),
         ("in MA | 3", 9, "`3` is not understood, expected a country or `one LEVEL` after `in`"),
         ("2 cpus, 3 cpus", 9, "`cpus` is given twice"),
         ("spread over racks, prefer row", 20, "`preferred` is given twice"),
