@@ -382,8 +382,24 @@ def test_prices_are_refreshed_after_so_many_arrivals_and_departures_and_not_befo
     assert engine.history.arrivals == REFRESH_EVENTS
     engine.release(kind, 1, (0, 1))
     naive.nodes[1] = naive.nodes[1].after(kind, (0, 1), 1)
-    engine.observe(KINDS[0])  # far from the next refresh: prices stay
     check_decision(engine, naive, canonical(KINDS[4], MODELS), np.ones(2, np.bool_))
+
+
+def test_a_refresh_counts_from_the_last_one() -> None:
+    engine, naive = taught([SHAPES[0], SHAPES[2], SHAPES[3]], [KINDS[4], KINDS[8], KINDS[9]])
+    for _ in range(REFRESH_EVENTS + 1):
+        engine.observe(KINDS[0])
+    kind = canonical(KINDS[10], MODELS)
+    engine.take(kind, 2, (0, 1))
+    naive.nodes[2] = naive.nodes[2].after(kind, (0, 1))
+    before = naive.model_prices
+    for _ in range(REFRESH_EVENTS - 1):
+        engine.observe(KINDS[0])
+    check_decision(engine, naive, canonical(KINDS[4], MODELS), np.ones(3, np.bool_))
+    engine.observe(KINDS[0])
+    naive.refresh()
+    assert naive.model_prices != pytest.approx(before)
+    check_decision(engine, naive, canonical(KINDS[4], MODELS), np.ones(3, np.bool_))
 
 
 def test_a_twin_decides_alike_and_is_apart_from_then_on() -> None:
@@ -471,9 +487,9 @@ def test_a_snapshot_stays_comparable_after_other_lessons_were_adopted() -> None:
     values, memo = new_values(2), new_memo(2)
     revalue_all(snapshot.nodes, values, naive.lessons, memo, new_scratch(snapshot.nodes))
     engine.relearn()
-    for device in (0, 0, 1, 1):
-        engine.take(share, 0, (device,))
-        naive.nodes[0] = naive.nodes[0].after(share, (device,))
+    for kind, devices in ((share, (0,)), (share, (0,)), (share, (1,)), (canonical(KINDS[0], MODELS), ())):
+        engine.take(kind, 0, devices)
+        naive.nodes[0] = naive.nodes[0].after(kind, devices)
     engine.adopt(PreparedLessons(naive.lessons, values, memo, snapshot.versions, arrivals=0))
     naive.refresh()
     for one in (KINDS[3], KINDS[7]):
