@@ -33,11 +33,11 @@ class TestsMap:
         tooling = root / "tests" / "mutants"
         self._base = hashlib.sha256(
             "".join(
-                f"{path}:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
+                f"{path.relative_to(root)}:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
                 for path in sorted(shared)
                 if not path.name.startswith("test_") and (tooling not in path.parents or path.stem == "hits")
             ).encode()
-            + "".join(f"{path}\n" for path in sorted(scope)).encode()
+            + "".join(f"{path.relative_to(root)}\n" for path in sorted(scope)).encode()
         ).hexdigest()
 
     def known(self, file: str) -> list[Measured] | None:
