@@ -19,17 +19,17 @@ _INTRICATE = frozenset((b"expect", b"transfer-encoding", b"upgrade"))
 
 
 class DirectResponse(NamedTuple):
-    """A whole response. `headers` are lines of their own; its date, length and end of connection come to them."""
+    """A whole response. `lines` are its own headers; its date, length and end of connection come to them."""
 
     status: int
-    headers: bytes
+    lines: bytes
     body: bytes
 
     def encode(self, common: bytes, *, keep_alive: bool) -> bytes:
         """`common`: the lines that every response of the server has."""
-        status, headers, body = self
+        status, lines, body = self
         close = b"" if keep_alive else b"connection: close\r\n"
-        framing = (STATUS_LINE[status], common, headers, len(body), close, body)
+        framing = (STATUS_LINE[status], common, lines, len(body), close, body)
         return b"%b%b%bcontent-length: %d\r\n%b\r\n%b" % framing
 
 
