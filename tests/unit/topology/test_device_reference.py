@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from harch.placement.devices import Neighbourhoods, best_devices, choose_among, choose_devices, neighbourhoods
-from harch.placement.room import TaskSlot
+from harch.placement.devices import best_devices, choose_among, choose_devices
+from harch.placement.room import Neighbourhoods, TaskSlot, neighbourhoods
 from harch.workloads.spec import Resources
 from unit.placement.mixed_hub import mixed_room
 

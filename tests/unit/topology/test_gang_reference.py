@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from harch.fleet.model import CoolingZone, Hub, Rack
-from harch.placement.devices import choose_among, neighbourhoods
+from harch.placement.devices import choose_among
 from harch.placement.gangs import levels_tried, place_gang
 from harch.placement.request import PlacementRequest
-from harch.placement.room import Room, TaskSlot
+from harch.placement.room import Room, TaskSlot, neighbourhoods
 from harch.workloads.spec import Level, Resources, Strategy
 from unit.placement.mixed_hub import BIG, CARD, SMALL, node, request_of
 
