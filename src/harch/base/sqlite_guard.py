@@ -12,6 +12,9 @@ next start both are compared, before SQLite looks:
 Whoever opens a guarded database calls `attach`, `committed` and `close`; SQLite moves no pages by itself then. Several
 processes may have it open; the first one compares.
 
+A checkpoint of a full log keeps commits waiting for 50 ms. An owner that gives the guard an executor has most pages
+moved there, beside its commits; the checkpoint that ends the log then finds few left.
+
 A process that closes a file loses all its locks on it, whoever took them: SQLite's as well. So while a connection is
 open, the three files of the database are opened here once, and closed after the connection.
 """
@@ -22,6 +25,8 @@ import errno
 import logging
 import os
 import sqlite3
+import threading
+from concurrent.futures import Executor, Future
 from pathlib import Path
 
 from harch.base.errors import HarchError
@@ -42,6 +47,7 @@ from harch.base.state_files import SUFFIX
 
 CHECKPOINT_PAGES = 8000  # in the log before they are moved to the database: most of them are the same pages again
 REPAIRED_PAGES_MAX = 8  # looking for one bit takes a tenth of a second a page
+_LOG_GROWTH_MAX = 2  # times that many pages while they are being moved beside commits; then commits wait
 _CHUNK_PAGES = 256
 _CHUNK_FRAMES = 1000  # 4 MB of memory at a time
 _SHARED_BYTES = 100
@@ -54,11 +60,16 @@ class SqliteGuard:
     """One open database. `committed` may be called from another thread than the others, but not beside them.
 
     `synced`: whether each commit waits for the disk. Without that, a power cut may take the end of the log with it.
+    `beside`: runs what need not keep commits waiting; it belongs to the owner and outlives the guard.
     """
 
-    def __init__(self, path: Path, *, synced: bool = True) -> None:
+    def __init__(self, path: Path, *, synced: bool = True, beside: Executor | None = None) -> None:
         """Compares what is there, unless another process has it open. Raises E1030 for what must not be used."""
-        self._path, self._synced = path, synced
+        self._path, self._synced, self._beside = path, synced, beside
+        self._ahead: Future[None] | None = None  # the move that was begun last and is not used yet
+        self._mover: sqlite3.Connection | None = None
+        self._snapshot: sqlite3.Connection | None = None
+        self._moving = threading.Lock()  # around digests and checkpoints
         self._database = self._wal = self._shared = -1  # files
         self._noted = WalPosition()  # up to where pages of the log have their digests written
         self._is_foreign = False
@@ -94,6 +105,10 @@ class SqliteGuard:
         )
         if self._is_foreign or not self._sums.is_covering:
             self._adopt(connection)
+        if self._beside is not None:
+            self._mover, self._snapshot = (
+                sqlite3.connect(self._path, isolation_level=None, check_same_thread=False) for _ in range(2)
+            )
         self.committed(connection)
 
     def committed(self, connection: sqlite3.Connection) -> None:
@@ -104,35 +119,70 @@ class SqliteGuard:
         position, backfilled = found
         try:
             self._sums.write_position(position, backfilled)
-            if position.frames - backfilled >= self._pages_max:
-                self._empty_log(connection, position, "PASSIVE")
-            self._trouble = ""
+            if self._is_checkpoint_due(position.frames - backfilled):
+                self._empty_log(connection, "PASSIVE")
+                self._trouble = ""
         except (OSError, sqlite3.Error) as problem:
             if self._trouble != str(problem):  # once: it is tried again with each commit
                 _log.warning("%s: cannot checkpoint the log now: %s", self._path, problem)
             self._trouble = str(problem)
 
+    def _is_checkpoint_due(self, pages: int) -> bool:
+        """Whether commits have to wait for it now. A move that failed leaves it all, and what to say, to them."""
+        if self._beside is None or self._pages_max < CHECKPOINT_PAGES:
+            return pages >= self._pages_max
+        if self._ahead is not None and self._ahead.done():
+            self._ahead = None
+            return True
+        if self._ahead is None and pages >= self._pages_max:
+            self._ahead = self._beside.submit(self._move_ahead)
+        return pages >= _LOG_GROWTH_MAX * self._pages_max
+
+    def _move_ahead(self) -> None:
+        """Moves what the log holds now, while others add to it.
+
+        The snapshot is what makes that safe. No page behind it is moved, so each page that is has its digest; and
+        SQLite does not begin the log anew, which would take away the pages that came since and have none yet.
+        """
+        if self._mover is None or self._snapshot is None:
+            return
+        with self._moving:
+            self._snapshot.execute("BEGIN")
+            self._snapshot.execute("SELECT 1 FROM sqlite_schema").fetchone()  # only a read takes the snapshot
+            try:
+                found = self._found_position()
+                if found is not None:
+                    self._note_pages(found[0])
+                    self._mover.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+                    self._note_state()
+            finally:
+                self._snapshot.execute("COMMIT")
+
     def empty_log_every(self, connection: sqlite3.Connection, pages: int | None) -> None:
         """The log begins anew, and again whenever it holds so many pages, to save space; None: as usual."""
         self._pages_max = CHECKPOINT_PAGES if pages is None else pages
-        found = self._found_position()
-        if pages is None or found is None:
+        if pages is None:
             return
         try:
-            self._empty_log(connection, found[0], "RESTART")
+            self._empty_log(connection, "RESTART")
         except (OSError, sqlite3.Error) as problem:
             _log.warning("%s: cannot checkpoint the log now: %s", self._path, problem)
 
-    def _empty_log(self, connection: sqlite3.Connection, position: WalPosition, mode: str) -> None:
-        self._note_pages(position)
-        connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
-        if (found := self._found_position()) is not None:
-            self._note_pages(found[0])  # what another process committed meanwhile
-            self._sums.write_position(*found)
-        self._sums.write_state(page_count(self._shared_bytes()), self._path.stat().st_mtime_ns)
+    def _empty_log(self, connection: sqlite3.Connection, mode: str) -> None:
+        with self._moving:
+            found = self._found_position()
+            if found is None:
+                return
+            self._note_pages(found[0])
+            connection.execute(f"PRAGMA wal_checkpoint({mode})").fetchall()
+            if (found := self._found_position()) is not None:
+                self._note_pages(found[0])  # what another process committed meanwhile
+                self._sums.write_position(*found)
+            self._note_state()
 
     def close(self, connection: sqlite3.Connection) -> None:
         """Closes the last connection of this process, after which SQLite has nothing left to move by itself."""
+        self._stop_moving()
         try:
             found = self._found_position()
             if found is not None and self._sums.is_last_user():
@@ -150,11 +200,20 @@ class SqliteGuard:
 
     def release(self) -> None:
         """Lets go of the files, once no connection is open any more."""
+        self._stop_moving()
         self._sums.close()
         for file in (self._database, self._wal, self._shared):
             if file >= 0:
                 os.close(file)
         self._database = self._wal = self._shared = -1
+
+    def _stop_moving(self) -> None:
+        """Waits for a move that has begun; one that has not finds nothing to do."""
+        with self._moving:
+            for connection in (self._mover, self._snapshot):
+                if connection is not None:
+                    connection.close()
+            self._mover = self._snapshot = None
 
     # Writing
 
@@ -163,6 +222,9 @@ class SqliteGuard:
 
     def _found_position(self) -> tuple[WalPosition, int] | None:
         return read_position(self._shared_bytes()) if self._shared >= 0 else None
+
+    def _note_state(self) -> None:
+        self._sums.write_state(page_count(self._shared_bytes()), self._path.stat().st_mtime_ns)
 
     def _note_pages(self, position: WalPosition) -> None:
         """Digests of all pages that are new in the log, synced."""

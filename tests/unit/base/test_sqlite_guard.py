@@ -9,9 +9,12 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,8 +27,8 @@ from harch.base.sqlite_pages import read_wal
 class Guarded:
     """A table behind a guard, as the stores of HarchOS use it."""
 
-    def __init__(self, path: Path, *, synced: bool = True) -> None:
-        self.guard = SqliteGuard(path, synced=synced)
+    def __init__(self, path: Path, *, synced: bool = True, beside: Executor | None = None) -> None:
+        self.guard = SqliteGuard(path, synced=synced, beside=beside)
         self.connection = sqlite3.connect(path, isolation_level=None)
         self.connection.execute("PRAGMA journal_mode = WAL")
         self.connection.execute("PRAGMA synchronous = OFF")
@@ -380,3 +383,160 @@ def test_a_digest_is_that_of_the_whole_and_never_waits_for_other_threads(monkeyp
         content = bytes(number % 251 for number in range(size))
         assert sqlite_pages.digest_of(content) == blake2b(content, digest_size=sqlite_pages.DIGEST_BYTES).digest()
     assert longest < 2048
+
+
+class Later(Executor):
+    """Runs what it was given when it is told to: between any two commits."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[Future[Any], Callable[[], Any]]] = []
+        self.errors: list[Exception] = []
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._waiting.append((future, partial(call, *args, **kwargs)))
+        return future
+
+    @property
+    def count(self) -> int:
+        return len(self._waiting)
+
+    def run(self) -> None:
+        for future, call in self._waiting:
+            try:
+                future.set_result(call())
+            except Exception as error:  # noqa: BLE001 - what an executor does
+                future.set_exception(error)
+                self.errors.append(error)
+        self._waiting.clear()
+
+
+@pytest.fixture
+def later() -> Later:
+    return Later()
+
+
+@pytest.fixture
+def beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: Later) -> Iterator[Guarded]:
+    """A log that is moved beside commits once it has 40 pages."""
+    monkeypatch.setattr(sqlite_guard, "CHECKPOINT_PAGES", 40)
+    (tmp_path / "live").mkdir()
+    opened = Guarded(tmp_path / "live" / "x.db", beside=later)
+    yield opened
+    opened.close()
+
+
+def add_until_a_move_waits(guarded: Guarded, later: Later, first: int) -> int:
+    number = first
+    while not later.count:
+        guarded.add(number)
+        number += 1
+    return number
+
+
+def test_most_of_a_log_is_moved_beside_commits_and_the_next_one_ends_it(
+    beside: Guarded, tmp_path: Path, later: Later
+) -> None:
+    path = tmp_path / "live" / "x.db"
+    number = add_until_a_move_waits(beside, later, 0)
+    size, log_size = path.stat().st_size, wal(path).stat().st_size
+    later.run()
+    assert path.stat().st_size > size + 4 * 4096
+    for more in range(number, number + 20):
+        beside.add(more)
+    assert later.count == 0
+    assert wal(path).stat().st_size <= log_size + 2 * 4120  # begun anew, in the same place
+    again = Guarded(killed(tmp_path))
+    assert again.rows() == beside.rows()
+    again.close()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_kill_at_any_moment_around_a_move_loses_nothing_and_nothing_is_said(
+    beside: Guarded, tmp_path: Path, later: Later, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    rng = random.Random(seed)
+    for number in range(rng.randrange(60, 400)):
+        beside.add(number)
+        if rng.random() < 0.05:
+            beside.connection.execute("UPDATE kept SET body = NULL WHERE id = ?", (rng.randrange(number + 1),))
+            beside.guard.committed(beside.connection)
+        if later.count and rng.random() < 0.2:
+            later.run()
+    again = Guarded(killed(tmp_path))
+    assert again.rows() == beside.rows()
+    again.close()
+    assert caplog.text == ""
+
+
+def test_what_is_committed_during_a_move_keeps_its_place_in_the_log_until_it_has_digests(
+    beside: Guarded, tmp_path: Path, later: Later, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, number, note = tmp_path / "live" / "x.db", add_until_a_move_waits(beside, later, 0), beside.guard._note_pages
+
+    def note_while_others_commit(position: sqlite_pages.WalPosition) -> None:
+        note(position)
+        beside.connection.execute("UPDATE kept SET body = x'00' WHERE id = 0")
+        for more in range(number, number + 4):  # the database grows
+            beside.connection.execute("INSERT INTO kept VALUES (?, zeroblob(5000))", (more,))
+
+    begun = wal(path).read_bytes()[:32]
+    with monkeypatch.context() as patched:
+        patched.setattr(beside.guard, "_note_pages", note_while_others_commit)
+        later.run()
+    beside.connection.execute("INSERT INTO kept VALUES (?, NULL)", (number + 4,))
+    assert wal(path).read_bytes()[:32] == begun  # a log of which all was moved would begin anew here
+    again = Guarded(killed(tmp_path))
+    assert again.rows() == beside.rows()
+    again.close()
+    assert caplog.text == ""
+
+
+def test_commits_wait_for_a_move_that_cannot_keep_up(beside: Guarded, tmp_path: Path, later: Later) -> None:
+    for number in range(300):
+        beside.add(number)
+    assert later.count == 1
+    assert wal(tmp_path / "live" / "x.db").stat().st_size < 90 * 4120
+
+
+def test_a_move_that_fails_is_said_once_and_tried_again(
+    beside: Guarded, tmp_path: Path, later: Later, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(_: sqlite_pages.WalPosition) -> None:
+        raise OSError(28, "No space left on device")
+
+    number = add_until_a_move_waits(beside, later, 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(beside.guard, "_note_pages", full)
+        for more in range(number, number + 8):
+            later.run()
+            beside.add(more)
+    assert caplog.text.count("cannot checkpoint the log now") == 1
+    add_until_a_move_waits(beside, later, number + 8)
+    later.run()
+    beside.add(1000)
+    again = Guarded(killed(tmp_path))
+    assert again.rows() == beside.rows()
+    again.close()
+
+
+def test_a_log_that_saves_space_is_emptied_at_once(beside: Guarded, tmp_path: Path, later: Later) -> None:
+    beside.guard.empty_log_every(beside.connection, 8)
+    for number in range(60):
+        beside.add(number)
+    assert later.count == 0
+    assert wal(tmp_path / "live" / "x.db").stat().st_size < 20 * 4120
+
+
+def test_a_move_that_has_not_begun_when_the_database_is_closed_does_nothing(
+    beside: Guarded, tmp_path: Path, later: Later, caplog: pytest.LogCaptureFixture
+) -> None:
+    add_until_a_move_waits(beside, later, 0)
+    rows = beside.rows()
+    beside.close()
+    later.run()
+    assert not later.errors
+    again = Guarded(tmp_path / "live" / "x.db")
+    assert again.rows() == rows
+    again.close()
+    assert caplog.text == ""

@@ -8,6 +8,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Collection, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -36,8 +37,9 @@ class Database:
         """Raises E1030 for a file that is not as it was written. A log that lost its end is said, and read as it is:
         the head of the audit chain, which is kept elsewhere, tells whether the hub may go on."""
         self.path = path
+        self._checkpoints = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")
         try:
-            self._guard = SqliteGuard(path)
+            self._guard = SqliteGuard(path, beside=self._checkpoints)
         except OSError as error:
             raise storage_error(error, path) from error
         try:
@@ -122,6 +124,7 @@ class Database:
             self._reader.close()
         with self._writer_lock:
             self._guard.close(self._writer)
+        self._checkpoints.shutdown()
         self._reserve.close()
 
     # Space
