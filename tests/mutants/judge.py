@@ -6,6 +6,7 @@ run the tests of each until one fails.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import gc
 import importlib
@@ -32,6 +33,7 @@ TEST_CPU_S_MAX = 3.0  # a slower test judges nothing
 FILE_CPU_S_MAX = 60.0  # and neither do those of its file after a minute
 JUDGES_CPU_S_MAX = 15.0  # of all tests of one mutant, fastest first
 KILLED, TIMEOUT, SURVIVED, UNREACHED, NOT_VIABLE = "killed", "timeout", "survived", "unreached", "not viable"
+_PASSED, _FAILED, _SKIPPED, _TOO_SLOW = "passed", "failed", "skipped", "too slow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,10 @@ class Judge:
         jobs.sort(key=lambda job: "tests/unit" not in job.name)  # simulations, which take longest, last
         started = time.monotonic()
         for number, ended in enumerate(run_all(jobs, at_once=self._workers), 1):
-            rows = [Measured(test, cpu_s, tuple(blocks)) for test, cpu_s, blocks in ended.result or ()]
+            result = ended.result or {"passed": (), "failed": ()}
+            rows = [Measured(test, cpu_s, tuple(blocks)) for test, cpu_s, blocks in result["passed"]]
+            for test in result["failed"]:
+                self._say(f"judges nothing, because it fails without a mutant: {test}")
             if ended.result is not None:
                 self._map.keep(ended.job.name, rows)
             else:
@@ -114,10 +119,10 @@ class Judge:
                 self._say(f"measured {number} of {len(jobs)} files of tests in {time.monotonic() - started:.0f} s")
         return [one for measured in found.values() for one in measured or ()]
 
-    def _measure_file(self, items: Sequence[pytest.Item], folder: Path) -> list[tuple[str, float, list[int]]]:
+    def _measure_file(self, items: Sequence[pytest.Item], folder: Path) -> dict[str, Any]:
         _use_folder(items[0].config, folder)
         signal.signal(signal.SIGVTALRM, _too_slow)
-        rows = []
+        rows, failed = [], []
         self._hits.take()
         ends_at = time.process_time() + FILE_CPU_S_MAX
         for item, following in zip(items, [*items[1:], None], strict=True):
@@ -126,15 +131,17 @@ class Judge:
                 break
             signal.setitimer(signal.ITIMER_VIRTUAL, TEST_CPU_S_MAX)
             try:
-                passed = _passes(item, following)
+                outcome = _outcome(item, following)
             except TooSlow:
-                passed = False
+                outcome = _TOO_SLOW
             finally:
                 signal.setitimer(signal.ITIMER_VIRTUAL, 0)
             blocks = self._hits.take()
-            if passed and blocks:
+            if outcome == _PASSED and blocks:
                 rows.append((item.nodeid, round(time.process_time() - started, 4), blocks))
-        return rows
+            elif outcome == _FAILED:
+                failed.append(item.nodeid)
+        return {"passed": rows, "failed": failed}
 
     def _judge(self, judges: Mapping[int, list[Measured]], items: Mapping[str, pytest.Item]) -> None:
         jobs: list[Job] = []
@@ -166,7 +173,7 @@ class Judge:
             return {"kind": NOT_VIABLE, "by": str(refused)}
         _use_folder(tests[0].config, folder)
         for item, following in zip(tests, [*tests[1:], None], strict=True):
-            if not _passes(item, following):
+            if _outcome(item, following) != _PASSED:
                 return {"kind": KILLED, "by": item.nodeid}
         return {"kind": SURVIVED, "by": ""}
 
@@ -180,10 +187,12 @@ def _fate(mutant: Mutant, tests: int, ended: Ended) -> Fate:
     return Fate(mutant, ended.result["kind"], tests, ended.result["by"])
 
 
-def _passes(item: pytest.Item, following: pytest.Item | None) -> bool:
+def _outcome(item: pytest.Item, following: pytest.Item | None) -> str:
     """Skipped is not passed: it judges nothing, neither when it is measured nor later."""
     reports = runtestprotocol(item, log=False, nextitem=following)
-    return all(report.passed or hasattr(report, "wasxfail") for report in reports)
+    if all(report.passed or hasattr(report, "wasxfail") for report in reports):
+        return _PASSED
+    return _FAILED if any(report.failed for report in reports) else _SKIPPED
 
 
 def _use_folder(config: pytest.Config, folder: Path) -> None:
@@ -218,9 +227,12 @@ def interpret_kernels(scope: Sequence[str]) -> None:
 
     compiling.compile_kernel = compile_others
     intrinsic = importlib.import_module("numba.core.extending")._Intrinsic
+    proxy = importlib.import_module("numba.experimental.structref").StructRefProxy
     for name in names:
         if name.endswith(".compiled"):
             module = importlib.import_module(name)
             for key, value in list(vars(module).items()):
                 if isinstance(value, intrinsic):
                     setattr(module, key, lambda lent: lent)  # arrays are lent to machine code; Python counts them
+                elif isinstance(value, type) and issubclass(value, proxy):  # only machine code can read its fields
+                    setattr(module, key, dataclasses.make_dataclass(key, value.__annotations__))

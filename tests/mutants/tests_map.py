@@ -35,7 +35,7 @@ class TestsMap:
             "".join(
                 f"{path.relative_to(root)}:{hashlib.sha256(path.read_bytes()).hexdigest()}\n"
                 for path in sorted(shared)
-                if not path.name.startswith("test_") and (tooling not in path.parents or path.stem == "hits")
+                if not path.name.startswith("test_") and (tooling not in path.parents or path.stem in ("hits", "judge"))
             ).encode()
             + "".join(f"{path.relative_to(root)}\n" for path in sorted(scope)).encode()
         ).hexdigest()

@@ -203,7 +203,9 @@ def test_a_planted_survivor_is_reported_and_what_tests_notice_is_not(tmp_path: P
         "def test_fits():\n"
         "    assert fits(2, 1) and not fits(1, 2)  # the border is not tested\n\n"
         "def test_rest():\n"
-        "    assert rest(7, 2) == 1 and rest(4, 2) == 2\n"
+        "    assert rest(7, 2) == 1 and rest(4, 2) == 2\n\n"
+        "def test_broken():\n"
+        "    assert fits(1, 1) is None\n"
     )
     command = [sys.executable, "-c", _PROJECT, str(TESTS), "--json", "--seed", "3", "--goal", "0.9"]
     environment = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST")}
@@ -215,6 +217,7 @@ def test_a_planted_survivor_is_reported_and_what_tests_notice_is_not(tmp_path: P
     assert kinds["rules.py:7  free -= wanted -> free += wanted"] == "timeout"
     assert kinds["rules.py:6  free > wanted -> free >= wanted"] == "killed"
     assert kinds["rules.py:12  5 -> 6"] == "unreached"
+    assert "judges nothing, because it fails without a mutant: tests/test_planted.py::test_broken" in done.stderr
     assert verdict["seed"] == 3
     assert verdict["killed"] < 0.9
     assert (package / "rules.py").read_text() == rules, "nothing is written into the tree"
