@@ -128,7 +128,7 @@ class TestAnotherSpecification:
         workload = bench.submit()
         after = replace(SPEC, name="after", resources=Resources(gpus=2), labels={"team": "a"})
         effects = bench.handle(ev.SpecReplaced(workload.id, after, {"a": "b"}, actor="ada"))
-        assert kinds(effects) == ["Save", "workload.changed", f"audit {audit.ADMITTED}", "SaveLabels"]
+        assert kinds(effects) == ["Save", "workload.changed", f"audit {audit.ADMITTED}", "SaveName", "SaveLabels"]
         assert (workload.spec, workload.annotations, workload.state) == (after, {"a": "b"}, State.PENDING)
         assert drafts(effects)[0].actor == "ada"
         assert [start.task.name for start in bench.place()] == ["after"]

@@ -29,6 +29,7 @@ from harch.hub.jobs.runtime import EQUIP_FAULTS_MAX, RETRY_S, RETRY_S_MAX, JobRu
 from harch.hub.policy.decisions import ActivePolicy
 from harch.hub.store import committer, rows
 from harch.hub.store.database import Database
+from harch.hub.views import WorkloadQuery
 from harch.placement.scheduler import Scheduler
 from harch.sovereignty.audit.chain import ChainHead, Draft
 from harch.sovereignty.compiled import Rules
@@ -38,7 +39,7 @@ from harch.testing.clock import SimClock
 from harch.testing.faulty_hub import FlakyDatabase
 from harch.testing.samples import tiny_fleet
 from harch.workloads.lifecycle import ExitReason, State, Workload
-from harch.workloads.spec import Resources, WorkloadSpec
+from harch.workloads.spec import Resources, WorkloadSpec, WorkloadType
 
 SPEC = WorkloadSpec(name="one", command=("true",), resources=Resources(gpus=1))
 SUBMIT = ev.Submitted("wl_1", "t", SPEC)
@@ -182,6 +183,16 @@ class TestHandling:
         assert stored is not None
         assert (stored.state, stored.spec.labels) == (State.SCHEDULED, {"a": "b"})
         assert hub.seen.events[-3:] == ["Submitted", "Relabelled", "PlacementDue"]
+
+    async def test_work_with_another_specification_is_found_by_its_new_name_and_type(self, hub: Running) -> None:
+        await hub.runtime.handle(SUBMIT)
+        spec = WorkloadSpec(name="renamed", type=WorkloadType.INFERENCE, resources=Resources(gpus=1))
+        await hub.runtime.handle(ev.SpecReplaced("wl_1", spec, {}))
+        found = hub.database.workload("renamed", tenant="t")
+        assert found is not None
+        assert found.id == "wl_1"
+        assert hub.database.workload(SUBMIT.spec.name, tenant="t") is None
+        assert [one.id for one in hub.database.workloads(WorkloadQuery(tenant="t", type="inference")).items] == ["wl_1"]
 
     async def test_a_refusal_is_raised_at_once_and_leaves_nothing(self, hub: Running) -> None:
         before = hub.runtime.seq

@@ -104,6 +104,7 @@ def replace_spec(tx: Transaction, event: ev.SpecReplaced) -> None:
         tx.enqueue(workload)
     tx.changed(workload, "workload.changed", "specification replaced")
     tx.audit(drafts.admitted(workload, state.hub.country, actor=event.actor, policy_version=tx.policy_version))
+    tx.emit(fx.SaveName(workload))
     tx.emit(fx.SaveLabels(workload))
 
 

@@ -26,6 +26,12 @@ class SaveLabels(Struct, frozen=True, gc=False):
     workload: Workload
 
 
+class SaveName(Struct, frozen=True, gc=False):
+    """Name and type are columns that a change of state leaves alone, written again only with a new specification."""
+
+    workload: Workload
+
+
 class SaveCondition(Struct, frozen=True, gc=False):
     """What is known of a piece of hardware; `value` None: nothing special any more."""
 
@@ -69,4 +75,4 @@ class SendPeer(Struct, frozen=True, gc=False):
     message: LendingMessage
 
 
-Effect = Save | SaveLabels | SaveCondition | SaveData | SaveIdempotencyKey | Record | Audit | Send | SendPeer
+Effect = Save | SaveLabels | SaveName | SaveCondition | SaveData | SaveIdempotencyKey | Record | Audit | Send | SendPeer

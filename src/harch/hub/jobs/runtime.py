@@ -570,6 +570,8 @@ def _rare_statements(effect: fx.Effect) -> list[Statement]:
             return [rows.save_condition(kind, subject, value, why)]
         case fx.SaveData(data):
             return [rows.save_data(data)]
+        case fx.SaveName(workload):
+            return [rows.save_name(workload)]
         case fx.SaveLabels(workload):
             return rows.save_labels(workload)
         case fx.SaveIdempotencyKey(entry):

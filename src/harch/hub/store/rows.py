@@ -25,8 +25,8 @@ EVENTS_MAX = 1_000_000  # older ones are dropped, a few thousand at a time
 SAVE_WORKLOAD = (
     "INSERT INTO workloads (id, tenant, name, type, state, active, hidden, created_at, body, guest_of)"
     " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-    " ON CONFLICT (id) DO UPDATE SET name = excluded.name, type = excluded.type, state = excluded.state,"
-    " active = excluded.active, hidden = excluded.hidden, body = excluded.body"
+    " ON CONFLICT (id) DO UPDATE SET state = excluded.state, active = excluded.active, hidden = excluded.hidden,"
+    " body = excluded.body"  # not what an index sorts by: SQLite would write its entry anew at each change of state
 )
 SAVE_EVENT = "INSERT INTO events (seq, at, kind, subject, tenant, message, data) VALUES (?, ?, ?, ?, ?, ?, ?)"
 
@@ -49,6 +49,12 @@ def save_workload(workload: Workload) -> Statement:
             workload.owner_hub if workload.borrowed else "",
         ),
     )
+
+
+def save_name(workload: Workload) -> Statement:
+    """What `save_workload` writes only once, for one whose specification was replaced."""
+    spec = workload.spec
+    return "UPDATE workloads SET name = ?, type = ? WHERE id = ?", (spec.name, spec.type.value, workload.id)
 
 
 def save_labels(workload: Workload) -> list[Statement]:
