@@ -16,6 +16,7 @@ PAGE = (DOCS / "reference" / "cli.md").read_text("utf-8")
 SECTIONS = {
     match[1]: match[2] for match in re.finditer(r"^### (harch [^\n]*)\n(.*?)(?=^#|\Z)", PAGE, re.MULTILINE | re.DOTALL)
 }
+LISTS = re.search(r"^### Lists\n(.*?)(?=^#)", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def commands(group: click.Group, prefix: str) -> Iterator[tuple[str, click.Command]]:
@@ -25,7 +26,7 @@ def commands(group: click.Group, prefix: str) -> Iterator[tuple[str, click.Comma
         assert command is not None
         if isinstance(command, click.Group):
             yield from commands(command, f"{prefix} {name}")
-        else:
+        elif not command.hidden:
             yield f"{prefix} {name}", command
 
 
@@ -37,13 +38,27 @@ def options(command: click.Command) -> set[str]:
     return {word for param in shown for word in param.opts}
 
 
+def words_of(text: str) -> set[str]:
+    return set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", "\n".join(re.findall(r"`[^`]*`", text))))
+
+
+LIST_OPTIONS = {"-o", "--output", "--columns", "--sort", "--no-headers", "--json"}
+
+
+def test_the_options_of_lists_are_documented_once() -> None:
+    assert LISTS is not None
+    assert words_of(LISTS[1]) == LIST_OPTIONS
+
+
 def test_every_verb_has_a_section_and_every_section_is_a_verb() -> None:
     assert set(SECTIONS) == set(COMMANDS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_option_is_documented_with_its_verb_and_no_other_is(name: str) -> None:
-    documented = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", "\n".join(re.findall(r"`[^`]*`", SECTIONS[name]))))
+    documented = words_of(SECTIONS[name])
+    if "[list options](#lists)" in SECTIONS[name]:
+        documented |= LIST_OPTIONS
     assert options(COMMANDS[name]) - documented == set()
     assert documented - options(COMMANDS[name]) == set()
 

@@ -6,6 +6,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from itertools import pairwise
 
 import click
 
@@ -15,9 +16,12 @@ INTERRUPTED_EXIT_CODE = 130  # what shells answer after Ctrl-C
 
 
 def wants_json(words: Sequence[str]) -> bool:
-    """True if `--json` stands among HarchOS's own words, that is before `--`. Works before the words are parsed."""
+    """True if `--json` or `-o json` is among HarchOS's own words, before `--`. Works before the words are parsed."""
     own = words[: words.index("--")] if "--" in words else words
-    return "--json" in own
+    return any(
+        word in {"--json", "-ojson", "--output=json"} or (word in {"-o", "--output"} and following == "json")
+        for word, following in pairwise((*own, ""))
+    )
 
 
 def report(error: HarchError, as_json: bool) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import click
 
-from harch.base.errors import EXIT_ERROR, EXIT_USAGE, HarchError
+from harch.base.errors import EXIT_ERROR, EXIT_OK, EXIT_USAGE, HarchError
 from harch.cli.failure import INTERRUPTED_EXIT_CODE, report, report_crash, report_usage, wants_json
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ class LazyGroup(click.Group):
     ) -> NoReturn:
         words = list(sys.argv[1:] if args is None else args)
         as_json = wants_json(words)
-        code = EXIT_ERROR
+        code, stdout = EXIT_ERROR, sys.stdout
         try:
             result = super().main(words, "harch", complete_var, standalone_mode=False, **extra)
             code = result if isinstance(result, int) else 0
@@ -137,17 +137,29 @@ class LazyGroup(click.Group):
             code = report(error, as_json)
         except click.exceptions.Exit as stop:
             code = stop.exit_code
+        except click.exceptions.NoArgsIsHelpError as lone:  # a group by itself: whoever types it wants to see it
+            click.echo(lone.message)
+            code = EXIT_OK
         except click.ClickException as error:
             report_usage(error, as_json)
             code = EXIT_USAGE
         except (click.Abort, KeyboardInterrupt):
             code = INTERRUPTED_EXIT_CODE
         except BrokenPipeError:
-            # The reader, e.g. `head`, has seen enough. Python would complain again when it flushes at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = _reader_gone()
+        except SystemExit:
+            if sys.stdout is stdout:
+                raise
+            code = _reader_gone()  # click has seen the pipe break, and has put a silent stream in its place
         except Exception as error:  # noqa: BLE001 (the edge of the process)
             code = report_crash(error, as_json)
         sys.exit(code)
+
+
+def _reader_gone() -> int:
+    """Whoever reads, e.g. `head`, has seen enough. Python would complain again when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return EXIT_OK
 
 
 def _did_you_mean(word: str) -> str:

@@ -1,16 +1,13 @@
-"""How do values become text? JSON for programs, tables for people; Rich is loaded for tables only."""
+"""How do values become text? JSON for programs, remarks and harmless words for people."""
 
 from __future__ import annotations
 
 import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 import click
 import msgspec
-
-_WIDTH_WHEN_PIPED = 10_000  # whoever reads a pipe wants whole lines
 
 STYLES = {
     "running": "green",
@@ -43,26 +40,6 @@ def emit_json(value: object) -> None:
 def clean(text: object) -> str:
     """Text of others made harmless for a terminal: no control characters, so no escape sequences."""
     return "".join("�" if unicodedata.category(c) == "Cc" and c != "\t" else c for c in str(text))
-
-
-def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Prints rows below headers. Words such as `failed` get a colour too, never instead."""
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    on_terminal = sys.stdout.isatty()
-    console = Console(file=sys.stdout, width=None if on_terminal else _WIDTH_WHEN_PIPED, highlight=False)
-    view = Table(box=box.SIMPLE_HEAD if on_terminal else None, pad_edge=False, header_style="bold", show_edge=False)
-    for header in headers:
-        view.add_column(header, overflow="fold")
-    for row in rows:
-        view.add_row(*(Text(text := clean(cell), style=STYLES.get(text, "")) for cell in row))
-    with console.capture() as capture:
-        console.print(view)
-    # Rich pads every line to the width of the table; in a pipe that is noise.
-    click.echo("\n".join(line.rstrip() for line in capture.get().splitlines()))
 
 
 def note(text: str) -> None:

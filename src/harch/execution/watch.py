@@ -6,6 +6,7 @@ All times are monotonic seconds, except those of the lease and those that are wr
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import resource
@@ -27,6 +28,7 @@ READ_BYTES = 65536
 SWEEP_S_MAX = 5.0  # a process in uninterruptible sleep may outlast a KILL; we wait so long for it
 EXEC_SEEN_S_MAX = 1.0
 CHILD_OOM_SCORE = "500"  # rather the task than the agent or the hub
+CANNOT_EXECUTE_EXIT_CODE, NOT_FOUND_EXIT_CODE = 126, 127  # what a shell answers
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD)
 
 
@@ -68,8 +70,8 @@ class TaskWatch:
         os.close(log_w)
         os.close(says_w)
         if failure:
-            os.waitpid(self._main_pid, 0)
-            self._finish("not_started", detail=failure)
+            _, status = os.waitpid(self._main_pid, 0)
+            self._finish("not_started", os.waitstatus_to_exitcode(status) or None, detail=failure)
             return
         if self._spec["max_duration_s"] is not None:
             self._deadline = time.monotonic() + self._spec["max_duration_s"]
@@ -115,12 +117,18 @@ class TaskWatch:
         parent = os.getpid()
         self._main_pid = self._group = os.fork()
         if not self._main_pid:
+            code = 0  # until the command itself is to blame
             try:
-                _become(argv, env, cwd, self._cgroups, log_w, keep, parent)
+                _become(cwd, self._cgroups, log_w, keep, parent)
+                code = CANNOT_EXECUTE_EXIT_CODE
+                os.execvpe(argv[0], argv, env)  # noqa: S606 - a shell is what we avoid
             except OSError as error:
-                os.write(error_w, f"{error.filename or argv[0]}: {error.strerror}".encode()[:DETAIL_CHARS_MAX])
+                about = argv[0] if code else error.filename
+                if code and isinstance(error, FileNotFoundError):
+                    code = NOT_FOUND_EXIT_CODE
+                os.write(error_w, f"{about}: {error.strerror}".encode()[:DETAIL_CHARS_MAX])
             finally:
-                os._exit(127)
+                os._exit(code)
         os.close(error_w)
         self._lease.guard(self._kill_unended)
         return b"".join(_drain(error_r, wait=True)).decode(errors="replace")
@@ -236,7 +244,8 @@ class TaskWatch:
         if self._sandbox and code is not None:
             if b"exit-code" not in self._sandbox_says and not self._reason and not out_of_memory:
                 lines = self._spool.tail.decode(errors="replace").strip().splitlines()
-                self._finish("not_started", detail=lines[-1] if lines else "the sandbox could not be set up")
+                detail = lines[-1] if lines else "the sandbox could not be set up"
+                self._finish("not_started", _shell_code(detail), detail=detail)
                 return
             if 128 < code <= 128 + 64:  # so bubblewrap, as a shell would, tells that its child died of a signal
                 signum = code - 128
@@ -262,10 +271,15 @@ class TaskWatch:
         self._records.end(reason, code, signum, detail=detail, log_bytes_dropped=self._spool.dropped_bytes)
 
 
-def _become(
-    argv: list[str], env: dict[str, str], cwd: str, cgroups: list[str], log_w: int, keep: list[int], parent: int
-) -> None:
-    """In the new process: from a copy of the supervisor to the task's own program."""
+def _shell_code(detail: str) -> int | None:
+    """What a shell would answer, by the last words of the sandbox: `bwrap: execvp train: No such file or directory`."""
+    if "execvp" not in detail:
+        return None
+    return NOT_FOUND_EXIT_CODE if os.strerror(errno.ENOENT) in detail else CANNOT_EXECUTE_EXIT_CODE
+
+
+def _become(cwd: str, cgroups: list[str], log_w: int, keep: list[int], parent: int) -> None:
+    """In the new process: from a copy of the supervisor to what the task's own program may be."""
     os.setsid()
     kernel.die_with_parent()
     if os.getppid() != parent:
@@ -283,7 +297,6 @@ def _become(
         signal.signal(signum, signal.SIG_DFL)
     os.umask(0o022)
     os.chdir(cwd)
-    os.execvpe(argv[0], argv, env)  # noqa: S606 - a shell is what we avoid
 
 
 def _drain(fd: int, *, wait: bool = False) -> list[bytes]:

@@ -31,11 +31,14 @@ async def test_a_signal_of_its_own_is_reported(hub, agent):
     assert (end.reason, end.signal, end.exit_code) == (ExitReason.SIGNALLED, 11, 139)
 
 
-@pytest.mark.parametrize("command", [("no-such-program",), ("/etc/passwd",), ("./nothing-here", "x")])
-async def test_a_command_that_cannot_run_is_not_started(hub, agent, command):
+@pytest.mark.parametrize(
+    ("command", "code"), [(("no-such-program",), 127), (("/etc/passwd",), 126), (("./nothing-here", "x"), 127)]
+)
+async def test_a_command_that_cannot_run_is_not_started(hub, agent, command, code):
     spec = task(*command)
     end = await hub.run(spec)
-    assert end.reason is ExitReason.NOT_STARTED
+    assert (end.reason, end.exit_code) == (ExitReason.NOT_STARTED, code)
+    assert "b'" not in end.detail
     assert command[0] in end.detail
     assert "No such file" in end.detail or "ermission denied" in end.detail
     assert not [one for one in hub.messages if type(one).__name__ == "TaskStarted" and one.key == spec.key]

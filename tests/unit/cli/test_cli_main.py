@@ -69,7 +69,16 @@ def test_with_json_an_error_is_one_object_on_stdout_and_nothing_else(harch: Harc
 
 @pytest.mark.parametrize(
     ("words", "expected"),
-    [(["ps", "--json"], True), (["run", "--", "tool", "--json"], False), (["run", "--json", "--", "x"], True)],
+    [
+        (["ps", "--json"], True),
+        (["ps", "-o", "json"], True),
+        (["ps", "--output=json"], True),
+        (["ps", "-o", "yaml"], False),
+        (["ps", "-o"], False),
+        (["run", "--", "tool", "--json"], False),
+        (["run", "--", "tool", "-o", "json"], False),
+        (["run", "--json", "--", "x"], True),
+    ],
 )
 def test_json_counts_only_before_the_command_of_the_user(words: list[str], expected: bool) -> None:
     assert wants_json(words) is expected
@@ -139,3 +148,20 @@ async def test_up_goes_on_without_a_hub_that_only_a_person_can_help(
     async with httpx.AsyncClient(transport=answer) as client:
         assert (await _step(client, "http://hub") is StartStep.READY) is is_ready
     assert ("accept-loss" in capsys.readouterr().err) == ("accept-loss" in str(summary["status_detail"]))
+
+
+@pytest.mark.parametrize("words", [[], ["hub"], ["sentinel", "alerts"]])
+def test_a_group_by_itself_shows_what_it_has(harch: Harch, words: list[str]) -> None:
+    result = harch(*words)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert result.stdout.startswith(f"Usage: {' '.join(['harch', *words])}")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    words = [sys.executable, "-m", "harch", "explain"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.close()  # as `head` does, only sooner
+        assert process.stderr is not None
+        assert process.stderr.read() == b""
+    assert process.returncode == 0

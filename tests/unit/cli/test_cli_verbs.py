@@ -138,7 +138,7 @@ def test_run_says_queries_models_shares_levels_and_classes(harch: Harch, hub: Hu
     asked = len(hub.asked)
     for wrong, said in (
         (("--gpus", "1", "--gpu-memory-gb", "60"), "a whole GPU comes with all its memory"),
-        (("--gpu-fraction", "0.1", "--gpu-memory-gb", "-1"), "resources.gpu_memory_gb"),
+        (("--gpu-fraction", "0.1", "--gpu-memory-gb", "-1"), "--gpu-memory-gb must be more than 0"),
     ):
         result = harch("run", "-d", *wrong, "--", "x")
         assert result.exit_code == 2
@@ -192,8 +192,8 @@ def test_run_goes_to_the_named_hub(harch: Harch, hub: HubDouble) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--gpus", "-1", "--", "x"], "resources.gpus: expected `int` >= 0"),
-        (["--country", "MRO", "--", "x"], "countries_allowed[0]: `MRO` is not valid"),
+        (["--gpus", "-1", "--", "x"], "--gpus must be at least 0"),
+        (["--country", "MRO", "--", "x"], "--country `MRO` is not valid"),
         (["--memory", "16 apples", "--", "x"], "write e.g. 512MB, 16GB or 1TB"),
         (["--max-duration", "soon", "--", "x"], "write e.g. 90s, 30m, 12h or 2d"),
         (["--env", "HARCH_NOT_SET_ANYWHERE", "--", "x"], "is not set"),
@@ -206,6 +206,31 @@ def test_run_refuses_mistakes_before_it_asks_a_hub(harch: Harch, hub: HubDouble,
     assert result.exit_code == 2
     assert said in result.stderr
     assert hub.asked == []
+
+
+@pytest.mark.parametrize(
+    ("words", "resources"),
+    [
+        (["--gpu-model", "h100-80gb"], {"gpus": 1, "gpu_model": "h100-80gb"}),
+        (["--gpu-models", "a|b"], {"gpus": 1, "gpu_models": ["a", "b"]}),
+        (["--gpu-model", "h100-80gb", "--gpus", "4"], {"gpus": 4, "gpu_model": "h100-80gb"}),
+        (["--cpus", "2"], {"cpus": 2.0}),
+    ],
+)
+def test_naming_a_model_asks_for_one_gpu(
+    harch: Harch, hub: HubDouble, words: list[str], resources: dict[str, object]
+) -> None:
+    hub.on("POST /workloads", workload("pending"), status=201)
+    harch("run", "-d", *words, "--", "true")
+    assert hub.asked[0].body["resources"] == resources
+
+
+def test_several_mistakes_are_named_by_their_flags(harch: Harch, hub: HubDouble) -> None:
+    result = harch("run", "--tasks", "0", "--env", "=x", "--json", "--", "true")
+    error = json.loads(result.stdout)["error"]
+    assert error["message"].splitlines()[0] == "2 problems"
+    assert {problem["field"] for problem in error["problems"]} == {"--tasks", "--env"}
+    assert error["field"] in {"--tasks", "--env"}
 
 
 def test_units_become_numbers(harch: Harch, hub: HubDouble) -> None:
@@ -227,11 +252,23 @@ def test_a_refusal_of_the_hub_has_its_own_exit_code(harch: Harch, hub: HubDouble
 # why, plan, apply
 
 
-def test_why_shows_every_hub_and_every_rule_without_colour(harch: Harch, hub: HubDouble) -> None:
+def test_why_says_the_reason_and_what_rejects_it_and_all_rules_on_demand(harch: Harch, hub: HubDouble) -> None:
     hub.on("GET /workloads/train/why", explanation())
-    result = harch("why", "train")
-    assert result.exit_code == 0
-    assert result.stdout.splitlines() == [
+    short = harch("why", "train")
+    assert short.exit_code == 0
+    assert short.stdout.splitlines() == [
+        "train: must wait",
+        "  It waits for 8 GPUs.",
+        "  would help  starts when 8 GPUs come free",
+        "dakhla (MA), live: cannot take it now",
+        "  FAIL  capacity  0 fit now",
+        "                  fix: starts when 8 GPUs come free",
+        "dakar (SN), from its summary, 2.5 s old: can never take it",
+        "  FAIL  residency  is in SN; allowed: MA",
+        "                   fix: choose MA",
+    ]
+    assert short.stderr == "1 rule passes; `harch why train --all` shows every rule\n"
+    assert harch("why", "train", "--all").stdout.splitlines() == [
         "train: must wait",
         "  It waits for 8 GPUs.",
         "  would help  starts when 8 GPUs come free",

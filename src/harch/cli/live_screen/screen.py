@@ -10,81 +10,10 @@ from typing import TYPE_CHECKING
 from harch.cli.live_screen.snapshot import FederationSnapshot, HubLine, WorkLine
 from harch.cli.live_screen.view_options import ViewOptions, filtered
 from harch.cli.output import age_text, clean
+from harch.cli.views.table import TableColumn, fit
 
 if TYPE_CHECKING:
     from rich.text import Text
-
-
-GAP = 2
-REST_WIDTH_MIN = 8  # a column that takes the rest is not shown in less
-
-
-@dataclass(frozen=True, slots=True)
-class TableColumn:
-    """`importance` 0 is never left out. `takes_rest`: as wide as there is room, cut with `…`; one at most, the last."""
-
-    title: str
-    importance: int = 0
-    right: bool = False
-    takes_rest: bool = False
-    width_max: int = 24
-
-
-def fit(columns: Sequence[TableColumn], rows: Sequence[Sequence[str]], width: int) -> list[Text]:
-    """The titles and the rows as lines of at most `width` cells. Words such as `failed` get a colour, too."""
-    from rich.cells import cell_len
-
-    from harch.cli.output import STYLES, clean
-
-    cells = [[clean(cell) for cell in row] for row in rows]
-    widths = [
-        REST_WIDTH_MIN
-        if column.takes_rest
-        else min(column.width_max, max([cell_len(column.title), *(cell_len(row[at]) for row in cells)]))
-        for at, column in enumerate(columns)
-    ]
-    visible = _visible(columns, widths, width)
-    if visible and columns[visible[-1]].takes_rest:
-        last = visible[-1]
-        widths[last] = width - sum(widths[at] + GAP for at in visible[:-1])
-    lines = [_line([_fit(columns[at].title, widths[at], columns[at].right) for at in visible], ["bold"] * len(visible))]
-    for row in cells:
-        strings = [_fit(row[at], widths[at], columns[at].right) for at in visible]
-        lines.append(_line(strings, [STYLES.get(row[at], "") for at in visible]))
-    for line in lines:
-        line.truncate(width)  # columns that are never left out may still be too wide together
-    return lines
-
-
-def _visible(columns: Sequence[TableColumn], widths: Sequence[int], width: int) -> list[int]:
-    """Places of the columns that fit: the least important ones go first, of equal ones the later."""
-    visible = list(range(len(columns)))
-    while sum(widths[at] for at in visible) + GAP * (len(visible) - 1) > width:
-        candidates = [at for at in visible if columns[at].importance]
-        if not candidates:
-            break
-        visible.remove(max(candidates, key=lambda at: (columns[at].importance, at)))
-    return visible
-
-
-def _fit(text: str, width: int, right: bool) -> str:
-    from rich.cells import cell_len, set_cell_size
-
-    if cell_len(text) > width:
-        return set_cell_size(text, max(width - 1, 0)).rstrip() + "…" if width > 0 else ""
-    return " " * (width - cell_len(text)) + text if right else set_cell_size(text, width)
-
-
-def _line(strings: Sequence[str], styles: Sequence[str]) -> Text:
-    from rich.text import Text
-
-    line = Text()
-    for number, (text, style) in enumerate(zip(strings, styles, strict=True)):
-        if number:
-            line.append(" " * GAP)
-        line.append(text, style or None)
-    line.rstrip()
-    return line
 
 
 ROWS_FIRST = {"hubs": 5, "workloads": 3, "pipelines": 2, "alerts": 2, "events": 2}  # before others get more
@@ -96,53 +25,61 @@ _NONE = {
     "events": "none yet",
 }
 
+
+def _column(
+    title: str, importance: int = 0, *, right: bool = False, takes_rest: bool = False, width_max: int = 24
+) -> TableColumn:
+    """On a screen that is drawn anew each second no single long name may push others out."""
+    return TableColumn(title, importance, right, takes_rest, width_max)
+
+
 HUBS = (
-    TableColumn("HUB"),
-    TableColumn("IN", 6),
-    TableColumn("STATE", 1),
-    TableColumn("GPUS USED", 0, right=True),
-    TableColumn("FREE", 5, right=True),
-    TableColumn("GPU DATA", 9),
-    TableColumn("RUNNING", 3, right=True),
-    TableColumn("WAITING", 4, right=True),
-    TableColumn("POWER", 7, right=True),
-    TableColumn("G/KWH", 2, right=True),
-    TableColumn("EVIDENCE", 10),
-    TableColumn("TELEMETRY", 8, right=True),
-    TableColumn("AGE", 7, right=True),
-    TableColumn("NOTE", 11, takes_rest=True),
+    _column("HUB"),
+    _column("IN", 6),
+    _column("STATE", 1),
+    _column("GPUS USED", 0, right=True),
+    _column("FREE", 5, right=True),
+    _column("GPU DATA", 9),
+    _column("RUNNING", 3, right=True),
+    _column("WAITING", 4, right=True),
+    _column("POWER", 7, right=True),
+    _column("G/KWH", 2, right=True),
+    _column("EVIDENCE", 10),
+    _column("TELEMETRY", 8, right=True),
+    _column("AGE", 7, right=True),
+    _column("NOTE", 11, takes_rest=True),
 )
 WORKLOADS = (
-    TableColumn("WORKLOAD"),
-    TableColumn("TENANT", 4),
-    TableColumn("OWNER", 5),
-    TableColumn("RUNS AT", 2),
-    TableColumn("STATE", 0),
-    TableColumn("GPUS", 1, right=True),
-    TableColumn("RAN", 3, right=True),
-    TableColumn("ID", 6, width_max=32),
+    _column("WORKLOAD"),
+    _column("TENANT", 4),
+    _column("OWNER", 5),
+    _column("RUNS AT", 2),
+    _column("STATE", 0),
+    _column("GPUS", 1, right=True),
+    _column("RAN", 3, right=True),
+    _column("ID", 6, width_max=32),
 )
 PIPELINES = (
-    TableColumn("PIPELINE"),
-    TableColumn("HUB", 2),
-    TableColumn("STATE", 0),
-    TableColumn("WORKERS", 5, right=True),
-    TableColumn("RATE/S", 1, right=True),
-    TableColumn("LAG", 3, right=True),
-    TableColumn("P99 MS", 4, right=True),
+    _column("PIPELINE"),
+    _column("HUB", 2),
+    _column("STATE", 0),
+    _column("WORKERS", 5, right=True),
+    _column("RATE/S", 1, right=True),
+    _column("LAG", 3, right=True),
+    _column("P99 MS", 4, right=True),
 )
 ALERTS = (
-    TableColumn("ALERT", width_max=32),
-    TableColumn("SEVERITY", 1),
-    TableColumn("HUB", 2),
-    TableColumn("SINCE", 4),
-    TableColumn("SUMMARY", 3, takes_rest=True),
+    _column("ALERT", width_max=32),
+    _column("SEVERITY", 1),
+    _column("HUB", 2),
+    _column("SINCE", 4),
+    _column("SUMMARY", 3, takes_rest=True),
 )
 EVENTS = (
-    TableColumn("AT", 1),
-    TableColumn("HUB", 2),
-    TableColumn("EVENT", 0, width_max=28),
-    TableColumn("WHAT", 3, takes_rest=True),
+    _column("AT", 1),
+    _column("HUB", 2),
+    _column("EVENT", 0, width_max=28),
+    _column("WHAT", 3, takes_rest=True),
 )
 
 

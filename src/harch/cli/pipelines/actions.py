@@ -12,7 +12,9 @@ import click
 
 from harch.base.errors import HarchError
 from harch.cli.failure import INTERRUPTED_EXIT_CODE
-from harch.cli.remote import connect, remote_options
+from harch.cli.listing import Listing, list_options
+from harch.cli.remote import connect, hub_option, remote_options
+from harch.cli.views.table import TableColumn
 
 if TYPE_CHECKING:
     from harch.sdk import Client
@@ -23,22 +25,23 @@ if TYPE_CHECKING:
 
 
 _SHORT = 12
+_ACTION = (TableColumn("ID"), TableColumn("ACTION"), TableColumn("DEVICE"))
 
 
 @click.command("approvals")
 @click.argument("name")
-@remote_options
-def approvals(name: str, hub: str | None, as_json: bool) -> None:
+@hub_option
+@list_options
+def approvals(name: str, hub: str | None, listing: Listing) -> None:
     """List actions that await approval, most urgent first."""
-    from harch.cli.output import emit_json, table
-
     with connect(hub) as client:
         found = client.pipelines.approvals(name)
-    if as_json:
-        emit_json({"items": found})
-        return
-    rows = [(one.cmd_id[:_SHORT], one.action, one.device, _steps(one), _time(one.expires_ms)) for one in found]
-    table(("ID", "ACTION", "DEVICE", "WHAT", "UNTIL (UTC)"), rows)
+    listing.show(
+        list(found),
+        (*_ACTION, TableColumn("UNTIL (UTC)", 1), TableColumn("WHAT", 2, takes_rest=True)),
+        lambda one: (one.cmd_id[:_SHORT], one.action, one.device, _time(one.expires_ms), _steps(one)),
+        name=lambda one: one.cmd_id,
+    )
 
 
 @click.command("approve")
@@ -86,21 +89,25 @@ def dead() -> None:
 
 @dead.command("ls")
 @click.argument("name")
-@remote_options
-def dead_ls(name: str, hub: str | None, as_json: bool) -> None:
+@hub_option
+@list_options
+def dead_ls(name: str, hub: str | None, listing: Listing) -> None:
     """List actions that were given up, oldest first."""
-    from harch.cli.output import emit_json, table
-
     with connect(hub) as client:
         found = client.pipelines.dead(name)
-    if as_json:
-        emit_json({"items": found})
-        return
-    rows = [
-        (one.cmd_id[:_SHORT], one.action, one.device, one.attempts, "perhaps" if one.maybe_sent else "no", one.reason)
-        for one in found
-    ]
-    table(("ID", "ACTION", "DEVICE", "ATTEMPTS", "CARRIED OUT", "WHY"), rows)
+    listing.show(
+        list(found),
+        (*_ACTION, TableColumn("ATTEMPTS", 3), TableColumn("CARRIED OUT", 1), TableColumn("WHY", 2, takes_rest=True)),
+        lambda one: (
+            one.cmd_id[:_SHORT],
+            one.action,
+            one.device,
+            one.attempts,
+            "perhaps" if one.maybe_sent else "no",
+            one.reason,
+        ),
+        name=lambda one: one.cmd_id,
+    )
 
 
 @dead.command("replay")
@@ -242,7 +249,8 @@ def _send(client: Client, name: str, file: Path) -> str:
 
 
 def _show(found: PipelineReplayRun, as_json: bool) -> None:
-    from harch.cli.output import clean, emit_json, table
+    from harch.cli.output import clean, emit_json
+    from harch.cli.views.table import table
 
     if as_json:
         emit_json(found)

@@ -153,7 +153,8 @@ def _enrichment(file: Path, document: PipelineDocument, table: Path | None) -> T
 
 
 def show_applied(done: PipelineApplied, hub: str | None) -> None:
-    from harch.cli.output import clean, table
+    from harch.cli.output import clean
+    from harch.cli.views.table import table
 
     would = "would be " if done.dry_run else ""
     click.echo(clean(f"{done.name}: {would}{done.result}, version {done.version}, at {done.hub} ({done.country})"))

@@ -44,7 +44,8 @@ def top(name: str | None, once: bool, every_s: float, hub: str | None, as_json: 
 
     Counts are of the running worker processes. With --json, one document per refresh.
     """
-    from harch.cli.output import emit_json, table
+    from harch.cli.output import emit_json
+    from harch.cli.views.table import table
 
     with connect(hub) as client:
         if once:

@@ -10,9 +10,10 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from harch.cli.output import clean, table
+from harch.cli.output import clean
 from harch.cli.telemetry.query import name_of
 from harch.cli.views.chart import ChartCurve, chart_text
+from harch.cli.views.table import table
 from harch.cli.views.trace import LEVEL_COLOURS, moment_text
 from harch.sentinel.traces.durations import short_duration
 

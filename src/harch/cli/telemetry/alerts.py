@@ -9,8 +9,19 @@ from typing import Any
 import click
 
 from harch.base.errors import HarchError
+from harch.cli.listing import Listing, list_options
 from harch.cli.remote import json_option
 from harch.cli.telemetry.query import seconds, tenant_option, url_option
+from harch.cli.views.table import TableColumn
+
+_COLUMNS = (
+    TableColumn("ID"),
+    TableColumn("ALERT"),
+    TableColumn("SEVERITY", 1),
+    TableColumn("SINCE", 4),
+    TableColumn("STATE", 3),
+    TableColumn("SUMMARY", 2, takes_rest=True),
+)
 
 
 @click.group()
@@ -22,34 +33,25 @@ def alerts() -> None:
 @click.option("--all", "show_all", is_flag=True, help="Include silenced and inhibited alerts.")
 @url_option
 @tenant_option
-@json_option
-def listed(show_all: bool, url: str | None, tenant: str | None, as_json: bool) -> None:
+@list_options
+def listed(show_all: bool, url: str | None, tenant: str | None, listing: Listing) -> None:
     """List firing alerts. `show` and `ack` take the ID."""
-    from harch.cli.output import clean, emit_json, table
     from harch.sdk.sentinel import SentinelClient
 
     hidden = {} if show_all else {"silenced": "false", "inhibited": "false"}
     with SentinelClient(url, tenant=tenant) as client:
         found = client.get("/api/v2/alerts", hidden)
-    if as_json:
-        emit_json({"items": found, "total": len(found)})
-        return
-    if not found:
-        click.echo("no alerts firing")
-        return
-    table(
-        ("ID", "ALERT", "SEVERITY", "SINCE", "STATE", "SUMMARY"),
-        [
-            (
-                one["fingerprint"],
-                clean(one["labels"].get("alertname", "")),
-                clean(one["labels"].get("severity", "")),
-                one["startsAt"],
-                _state(one),
-                clean(one["annotations"].get("summary", "") or one["annotations"].get("description", "")),
-            )
-            for one in found
-        ],
+    listing.show(found, _COLUMNS, _row, name=lambda one: str(one["fingerprint"]), none="no alerts firing")
+
+
+def _row(one: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        one["fingerprint"],
+        one["labels"].get("alertname", ""),
+        one["labels"].get("severity", ""),
+        one["startsAt"],
+        _state(one),
+        one["annotations"].get("summary", "") or one["annotations"].get("description", ""),
     )
 
 

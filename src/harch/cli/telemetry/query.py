@@ -88,7 +88,8 @@ def query(
 
 
 def show(answer: QueryAnswer) -> None:
-    from harch.cli.output import clean, table
+    from harch.cli.output import clean
+    from harch.cli.views.table import table
 
     if answer.kind in {"scalar", "string"}:
         click.echo(clean(answer.text))

@@ -6,12 +6,23 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harch.cli.listing import Listing, Sortable, list_options
 from harch.cli.remote import json_option
 from harch.cli.telemetry.query import all_hubs_option, seconds, tenant_option, url_option
+from harch.cli.views.table import TableColumn
 
 if TYPE_CHECKING:
-    from harch.sdk.sentinel import TracesFound
+    from harch.sdk.sentinel import TraceFound, TracesFound
 
+_COLUMNS = (
+    TableColumn("TRACE"),
+    TableColumn("STARTED", 3),
+    TableColumn("DURATION", 1),
+    TableColumn("SPANS", 6),
+    TableColumn("ERRORS", 5),
+    TableColumn("SERVICE", 4),
+    TableColumn("NAME", 2, takes_rest=True),
+)
 SPANS = 200
 LINES = 50
 
@@ -32,10 +43,12 @@ def traces() -> None:
 @all_hubs_option
 @url_option
 @tenant_option
-@json_option
-def listed(since: str | None, limit: int, all_hubs: bool, url: str | None, tenant: str | None, as_json: bool) -> None:
+@list_options
+def listed(
+    since: str | None, limit: int, all_hubs: bool, url: str | None, tenant: str | None, listing: Listing
+) -> None:
     """List the newest traces."""
-    _search("", since, limit, all_hubs, url, tenant, as_json)
+    _search("", since, limit, all_hubs, url, tenant, listing)
 
 
 @traces.command("search")
@@ -45,7 +58,7 @@ def listed(since: str | None, limit: int, all_hubs: bool, url: str | None, tenan
 @all_hubs_option
 @url_option
 @tenant_option
-@json_option
+@list_options
 def searched(
     query: tuple[str, ...],
     since: str | None,
@@ -53,7 +66,7 @@ def searched(
     all_hubs: bool,
     url: str | None,
     tenant: str | None,
-    as_json: bool,
+    listing: Listing,
 ) -> None:
     """Find traces with a span that matches QUERY, newest first.
 
@@ -61,7 +74,7 @@ def searched(
     harch sentinel traces search service=hub status=error --since 1h
     harch sentinel traces search '{ name =~ "place.*" && duration > 10ms && .gpus >= 8 }'
     """
-    _search(" ".join(query), since, limit, all_hubs, url, tenant, as_json)
+    _search(" ".join(query), since, limit, all_hubs, url, tenant, listing)
 
 
 def _search(
@@ -71,43 +84,41 @@ def _search(
     all_hubs: bool,
     url: str | None,
     tenant: str | None,
-    as_json: bool,
+    listing: Listing,
 ) -> None:
-    from harch.cli.output import emit_json
     from harch.sdk.sentinel import SentinelClient
 
     with SentinelClient(url, tenant=tenant, hubs="all" if all_hubs else "") as client:
         found = client.find_traces(query, _start_s(since), limit)
-    if as_json:
-        emit_json({"items": found.traces, "total": len(found.traces), "warnings": found.warnings})
-    else:
-        show_found(found)
+    show_found(found, listing)
 
 
-def show_found(found: TracesFound) -> None:
-    from harch.cli.output import table
+def show_found(found: TracesFound, listing: Listing) -> None:
+    if listing.is_table:
+        for warning in found.warnings:
+            click.echo(warning, err=True)
+    listing.show(
+        found.traces,
+        _COLUMNS,
+        _row,
+        name=lambda one: one.trace_id,
+        document=lambda traces: {"items": traces, "total": len(traces), "warnings": found.warnings},
+        none="no traces found",
+    )
+
+
+def _row(one: TraceFound) -> tuple[object, ...]:
     from harch.cli.views.trace import moment_text
     from harch.sentinel.traces.durations import short_duration
 
-    for warning in found.warnings:
-        click.echo(warning, err=True)
-    if not found.traces:
-        click.echo("no traces found")
-        return
-    table(
-        ("TRACE", "STARTED", "DURATION", "SPANS", "ERRORS", "SERVICE", "NAME"),
-        [
-            (
-                one.trace_id,
-                moment_text(int(one.start_time_unix_nano)),
-                short_duration(one.duration_ns),
-                one.span_count,
-                one.error_count or "",
-                one.root_service_name,
-                one.root_trace_name,
-            )
-            for one in found.traces
-        ],
+    return (
+        one.trace_id,
+        moment_text(int(one.start_time_unix_nano)),
+        Sortable(short_duration(one.duration_ns), one.duration_ns),
+        one.span_count,
+        one.error_count or "",
+        one.root_service_name,
+        one.root_trace_name,
     )
 
 
@@ -160,7 +171,8 @@ def stats(
     as_json: bool,
 ) -> None:
     """Count spans by group and estimate their duration (default: the last hour)."""
-    from harch.cli.output import emit_json, table
+    from harch.cli.output import emit_json
+    from harch.cli.views.table import table
     from harch.sdk.sentinel import SentinelClient
 
     with SentinelClient(url, tenant=tenant, hubs="all" if all_hubs else "") as client:

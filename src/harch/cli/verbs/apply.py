@@ -134,13 +134,15 @@ def plan_command(file: str, hub: str | None, as_json: bool) -> int:
 
 @click.command()
 @click.argument("ref", metavar="ID")
+@click.option("--all", "every_rule", is_flag=True, help="Show the rules that pass, too, and the nodes considered.")
 @remote_options
-def why_command(ref: str, hub: str | None, as_json: bool) -> None:
+def why_command(ref: str, every_rule: bool, hub: str | None, as_json: bool) -> None:
     """Explain why a workload runs where it runs, or waits.
 
-    Shows every hub and every rule. ID is an id or a name.
+    The state, the reason and what would help; then each hub with the rules that reject it. ID is an id or a name.
     """
-    from harch.cli.output import emit_json
+    from harch.cli.output import emit_json, note
+    from harch.cli.remote import hub_suffix
     from harch.cli.views.explanation import show
 
     with connect(hub) as client:
@@ -148,4 +150,9 @@ def why_command(ref: str, hub: str | None, as_json: bool) -> None:
     if as_json:
         emit_json(explanation)
     else:
-        show(explanation, ref if ref == explanation.subject else f"{ref} ({explanation.subject})")
+        title = ref if ref == explanation.subject else f"{ref} ({explanation.subject})"
+        show(explanation, title, every_rule=every_rule)
+        passed = sum(rule.passed for one in explanation.hubs for rule in one.rules)
+        if passed and not every_rule:
+            pass_ = "1 rule passes" if passed == 1 else f"{passed} rules pass"
+            note(f"{pass_}; `harch why {ref} --all{hub_suffix(hub)}` shows every rule")

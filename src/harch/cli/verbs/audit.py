@@ -296,7 +296,8 @@ def _write_html(made: AuditReport, path: str) -> None:
 
 
 def _show(made: AuditReport, html_file: str | None) -> None:
-    from harch.cli.output import clean, note, table
+    from harch.cli.output import clean, note
+    from harch.cli.views.table import table
 
     if not made.complete:
         click.echo(f"INCOMPLETE, so no proof: {clean('; '.join(made.problems))}")

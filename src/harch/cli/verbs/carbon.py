@@ -100,7 +100,8 @@ def plan(hub: str | None, as_json: bool) -> None:
 
 
 def _show_plan(found: CarbonPlanView) -> None:
-    from harch.cli.output import clean, note, table
+    from harch.cli.output import clean, note
+    from harch.cli.views.table import table
 
     if found.at is None:
         click.echo(clean(f"{found.hub_id} has no plan yet; work with slack waits a minute for the first one"))
@@ -134,7 +135,8 @@ def _show_plan(found: CarbonPlanView) -> None:
 
 
 def _show_hubs(views: list[PowerView]) -> None:
-    from harch.cli.output import age_text, note, table
+    from harch.cli.output import age_text, note
+    from harch.cli.views.table import table
 
     rows = []
     for view in views:
@@ -201,7 +203,8 @@ def _sentence(figure: Figure) -> str:
 
 
 def _show_forecast(found: GridForecast) -> None:
-    from harch.cli.output import clean, note, table
+    from harch.cli.output import clean, note
+    from harch.cli.views.table import table
 
     table(
         ("HOUR (UTC)", "GRID", "9 OF 10", "1 OF 2", "ON-SITE"),

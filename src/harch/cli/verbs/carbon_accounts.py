@@ -159,7 +159,8 @@ def _csv_lines(found: list[HubReport]) -> Iterator[str]:
 
 
 def _show_report(found: list[HubReport]) -> None:
-    from harch.cli.output import clean, note, table
+    from harch.cli.output import clean, note
+    from harch.cli.views.table import table
 
     rows = [
         (line["name"] or "(nobody)", one.hub_id, *_cells(line))
@@ -223,7 +224,8 @@ def _rests_on(found: list[HubReport] | list[JobCarbon]) -> Iterator[str]:
 
 
 def _show_job(one: JobCarbon, ref: str) -> None:
-    from harch.cli.output import clean, note, table
+    from harch.cli.output import clean, note
+    from harch.cli.views.table import table
 
     total, saved = one.report["total"], one.report["total"]["saved"]
     click.echo(clean(f"{ref} at {one.hub_id}: {_kwh(total['energy_kwh'])}, {total['estimated_share']:.0%} estimated"))

@@ -12,7 +12,9 @@ import click
 
 from harch.base.errors import HarchError
 from harch.cli.inputs import DURATION
-from harch.cli.remote import connect, remote_options
+from harch.cli.listing import Listing, list_options
+from harch.cli.remote import connect, hub_option, remote_options
+from harch.cli.views.table import TableColumn
 
 if TYPE_CHECKING:
     from harch.sdk.data import DataObject
@@ -24,6 +26,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 KINDS = ("dataset", "model", "checkpoint", "stream", "log_stream", "metric_stream", "pipeline_output")
 CLASSES = ("public", "internal", "confidential", "restricted")
 
+_COLUMNS = (
+    TableColumn("NAME"),
+    TableColumn("KIND", 4),
+    TableColumn("ID", 5),
+    TableColumn("PROCESS IN", 1),
+    TableColumn("REST IN", 2),
+    TableColumn("CLASS", 6),
+    TableColumn("AT", 3),
+    TableColumn("MADE BY", 7),
+)
 _OPTIONS = (
     click.option("--process-in", multiple=True, metavar="CC", help="Country where it may be processed. Repeatable."),
     click.option("--rest-in", multiple=True, metavar="CC", help="Country where copies may be stored. Repeatable."),
@@ -171,17 +183,14 @@ def add_authority(name: str, key_file: str, hub: str | None, as_json: bool) -> N
 
 
 @authority.command("ls")
-@remote_options
-def ls_authorities(hub: str | None, as_json: bool) -> None:
+@hub_option
+@list_options
+def ls_authorities(hub: str | None, listing: Listing) -> None:
     """List the authorities of a hub."""
-    from harch.cli.output import emit_json, table
-
     with connect(hub) as client:
         found = client.data.authorities()
-    if as_json:
-        emit_json({"items": found, "total": len(found)})
-    else:
-        table(("NAME", "PUBLIC KEY"), [(one.name, one.public_key) for one in found])
+    columns = (TableColumn("NAME"), TableColumn("PUBLIC KEY"))
+    listing.show(found, columns, lambda one: (one.name, one.public_key), name=lambda one: one.name)
 
 
 @authority.command("rm")
@@ -282,31 +291,25 @@ def add(
 
 @command.command("ls")
 @click.option("--kind", type=click.Choice(KINDS), help="Only objects of this kind.")
-@remote_options
-def ls(kind: str | None, hub: str | None, as_json: bool) -> None:
+@hub_option
+@list_options
+def ls(kind: str | None, hub: str | None, listing: Listing) -> None:
     """List data, newest first."""
-    from harch.cli.output import emit_json, table
-
     with connect(hub) as client:
         found = client.data.list(kind=kind)
-    if as_json:
-        emit_json({"items": found, "total": len(found)})
-        return
-    table(
-        ("NAME", "KIND", "ID", "PROCESS IN", "REST IN", "CLASS", "AT", "MADE BY"),
-        [
-            (
-                data.name,
-                data.kind,
-                data.id,
-                _words(data, "process_in"),
-                _words(data, "rest_in"),
-                _words(data, "classification"),
-                ", ".join(data.hubs) or "-",
-                data.made_by or "-",
-            )
-            for data in found
-        ],
+    listing.show(found, _COLUMNS, _row, name=lambda data: data.name)
+
+
+def _row(data: DataObject) -> tuple[object, ...]:
+    return (
+        data.name,
+        data.kind,
+        data.id,
+        _words(data, "process_in"),
+        _words(data, "rest_in"),
+        _words(data, "classification"),
+        ", ".join(data.hubs) or "-",
+        data.made_by or "-",
     )
 
 
@@ -329,7 +332,8 @@ def tag(ref: str, hub: str | None, as_json: bool, **options: Any) -> None:
 @remote_options
 def lineage(ref: str, hub: str | None, as_json: bool) -> None:
     """Show the lineage of data: its sources and what was derived from it."""
-    from harch.cli.output import clean, emit_json, note, table
+    from harch.cli.output import clean, emit_json, note
+    from harch.cli.views.table import table
 
     with connect(hub) as client:
         found = client.data.lineage(ref)
@@ -353,7 +357,8 @@ def lineage(ref: str, hub: str | None, as_json: bool) -> None:
 @remote_options
 def where(ref: str, hub: str | None, as_json: bool) -> None:
     """Show where data and its derivatives are, and what each hub may do with it, by which rule."""
-    from harch.cli.output import clean, emit_json, note, table
+    from harch.cli.output import clean, emit_json, note
+    from harch.cli.views.table import table
 
     with connect(hub) as client:
         found = client.data.where(ref)

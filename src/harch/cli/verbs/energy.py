@@ -96,7 +96,7 @@ def book(days: int, hub: str | None, as_json: bool) -> None:
 
 
 def _show_steps(steps: tuple[PlanStep, ...], found: EnergyPlan) -> None:
-    from harch.cli.output import table
+    from harch.cli.views.table import table
 
     headers = ("STEP (UTC)", "LOAD", "GRID", "AGREED", "OWN", "BATTERY", "STORED", "SOLD", "PRICE", "G/KWH")
     rows = [
@@ -170,7 +170,8 @@ def _budget_words(found: EnergyPlan) -> str:
 
 
 def _show_prices(found: EnergyPrices, hours: int) -> None:
-    from harch.cli.output import clean, note, table
+    from harch.cli.output import clean, note
+    from harch.cli.views.table import table
 
     rows = [
         (
@@ -193,7 +194,8 @@ def _show_prices(found: EnergyPrices, hours: int) -> None:
 
 
 def _show_bids(found: EnergyBids) -> None:
-    from harch.cli.output import clean, note, table
+    from harch.cli.output import clean, note
+    from harch.cli.views.table import table
 
     if found.why_none:
         click.echo(clean(f"{found.hub_id}: {found.why_none}"))
@@ -227,7 +229,8 @@ def _show_bids(found: EnergyBids) -> None:
 
 
 def _show_book(found: EnergyBook) -> None:
-    from harch.cli.output import clean, note, table
+    from harch.cli.output import clean, note
+    from harch.cli.views.table import table
 
     if found.why_none:
         click.echo(clean(f"{found.hub_id}: {found.why_none}"))

@@ -4,13 +4,14 @@ model.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import click
 
-from harch.cli.failure import INTERRUPTED_EXIT_CODE
-from harch.cli.remote import connect, remote_options
+from harch.cli.listing import Listing, Sortable, list_options
+from harch.cli.remote import connect, hub_option
+from harch.cli.views.table import TableColumn
+from harch.cli.watch import WatchCommand, watch_option, watched
 
 if TYPE_CHECKING:
     from harch.sdk import Client, Gpu, Hub
@@ -19,41 +20,35 @@ if TYPE_CHECKING:
 # `harch hubs`: list the hubs, as the one you ask sees them.
 
 
-@click.command()
-@click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
-@click.option(
-    "--interval",
-    type=click.FloatRange(0.1, 3600),
-    default=1.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Refresh interval, with --watch.",
+_HUBS = (
+    TableColumn("HUB"),
+    TableColumn("COUNTRY", 5),
+    TableColumn("STATUS", 1),
+    TableColumn("GPUS FREE", 2),
+    TableColumn("GPU DATA", 6),
+    TableColumn("WORKLOADS", 3),
+    TableColumn("AGE", 4),
+    TableColumn("RTT", 7),
+    TableColumn("ADDRESS", 8),
+    TableColumn("NOTE", 9, takes_rest=True),
 )
-@remote_options
-def hubs_command(watch: bool, interval: float, hub: str | None, as_json: bool) -> int:
+
+
+@click.command(cls=WatchCommand)
+@watch_option
+@click.option("--interval", type=click.FloatRange(0.1, 3600), hidden=True)  # how --watch was timed in earlier releases
+@hub_option
+@list_options
+def hubs_command(watch_s: float | None, interval: float | None, hub: str | None, listing: Listing) -> int:
     """List hubs, as seen by the queried hub.
 
     AGE applies to every value in the row: the time since the hub's last heartbeat. A hub that is `suspected`
     is silent, `cut off` is alive without a link to the queried one; both show what they last reported. RTT is
-    measured on the link. With --watch --json, one document per line.
+    measured on the link.
     """
-    from harch.cli.output import emit_json
-
+    every_s = interval if watch_s is not None and interval is not None else watch_s
     with connect(hub) as client:
-        try:
-            while True:
-                hubs = client.hubs.list()
-                if as_json:
-                    emit_json({"items": hubs, "total": len(hubs)})
-                else:
-                    if watch:
-                        click.clear()
-                    _show(hubs)
-                if not watch:
-                    return 0
-                time.sleep(interval)
-        except KeyboardInterrupt:
-            return INTERRUPTED_EXIT_CODE
+        return watched(lambda: _show(client.hubs.list(), listing), every_s, clear=listing.is_table)
 
 
 def _work(view: Hub) -> str:
@@ -63,33 +58,60 @@ def _work(view: Hub) -> str:
     return f"{view.active_workloads}{words}"
 
 
-def _show(hubs: list[Hub]) -> None:
-    from harch.cli.output import age_text, note, table
+def _show(hubs: list[Hub], listing: Listing) -> None:
+    from harch.cli.output import note
 
-    rows = [
-        (
-            f"{view.name} *" if view.own else view.name,
-            view.country or "-",
-            view.standing or (view.status if view.reachable else "no answer"),  # an older hub says less
-            "unknown" if view.age_s is None else f"{view.capacity.available_gpus} of {view.capacity.total_gpus}",
-            view.provenance or "-",
-            _work(view),
-            age_text(view.age_s),
-            "-" if view.rtt_ms is None else f"{view.rtt_ms:.1f} ms",
-            view.endpoint or "-",
-            view.error or (view.summary.status_detail if view.summary else ""),
-        )
-        for view in hubs
-    ]
-    table(("HUB", "COUNTRY", "STATUS", "GPUS FREE", "GPU DATA", "WORKLOADS", "AGE", "RTT", "ADDRESS", "NOTE"), rows)
-    if any(view.own for view in hubs):
+    listing.show(hubs, _HUBS, _hub_row, name=lambda view: view.id)
+    if listing.is_table and any(view.own for view in hubs):
         note("* the queried hub")
+
+
+def _hub_row(view: Hub) -> tuple[object, ...]:
+    from harch.cli.output import age_text
+
+    free = f"{view.capacity.available_gpus} of {view.capacity.total_gpus}"
+    return (
+        f"{view.name} *" if view.own else view.name,
+        view.country or "-",
+        view.standing or (view.status if view.reachable else "no answer"),  # an older hub says less
+        Sortable("unknown" if view.age_s is None else free, view.capacity.available_gpus),
+        view.provenance or "-",
+        Sortable(_work(view), view.active_workloads),
+        Sortable(age_text(view.age_s), view.age_s),
+        Sortable("-" if view.rtt_ms is None else f"{view.rtt_ms:.1f} ms", view.rtt_ms),
+        view.endpoint or "-",
+        view.error or (view.summary.status_detail if view.summary else ""),
+    )
 
 
 # `harch gpus`: list GPUs, or what is free of each model.
 
 
 _ROWS_MAX = 100_000
+_GPUS = (
+    TableColumn("GPU"),
+    TableColumn("HUB", 7),
+    TableColumn("NODE", 8),
+    TableColumn("RACK", 9),
+    TableColumn("MODEL", 2),
+    TableColumn("MEMORY", 6),
+    TableColumn("ISLAND", 10),
+    TableColumn("NUMA", 11),
+    TableColumn("STATUS", 1),
+    TableColumn("HELD", 4),
+    TableColumn("HEALTH", 3),
+    TableColumn("GPU DATA", 5),
+    TableColumn("WORKLOAD", 2),
+)
+_MODELS = (
+    TableColumn("HUB"),
+    TableColumn("MODEL"),
+    TableColumn("MEMORY", 3),
+    TableColumn("FREE", 1),
+    TableColumn("PER NODE", 2),
+    TableColumn("GPU DATA", 4),
+    TableColumn("AGE", 5),
+)
 
 
 @click.command()
@@ -97,30 +119,27 @@ _ROWS_MAX = 100_000
 @click.option("--model", metavar="MODEL", help="Only this model, e.g. h100-80gb.")
 @click.option("--status", type=click.Choice(["free", "allocated", "unavailable"]), help="Only GPUs with this status.")
 @click.option("--limit", type=click.IntRange(1, _ROWS_MAX), default=100, show_default=True, help="Maximum rows.")
-@remote_options
+@hub_option
+@list_options
 def gpus_command(
-    models: bool, model: str | None, status: str | None, limit: int, hub: str | None, as_json: bool
+    models: bool, model: str | None, status: str | None, limit: int, hub: str | None, listing: Listing
 ) -> None:
     """List GPUs, or free GPUs by model.
 
     GPUs that are described but do not exist are labelled `modelled`.
     """
-    from harch.cli.output import emit_json, note
+    from harch.cli.output import note
 
     with connect(hub) as client:
         if models:
             rows = _model_rows(client.hubs.list(), model)
-            if as_json:
-                emit_json({"items": rows, "total": len(rows)})
-            else:
-                _show_models(rows)
+            listing.show(rows, _MODELS, _model_row, name=lambda row: str(row["model"]))
             return
         gpus, total = _gpus(client, model, status, limit)
-    if as_json:
-        emit_json({"items": gpus, "total": total})
-        return
-    _show_gpus(gpus)
-    if len(gpus) < total:
+    listing.show(
+        gpus, _GPUS, _gpu_row, name=lambda gpu: gpu.id, document=lambda items: {"items": items, "total": total}
+    )
+    if listing.is_table and len(gpus) < total:
         note(f"{len(gpus)} of {total}; --limit shows more, --models counts them")
 
 
@@ -156,55 +175,35 @@ def _model_rows(hubs: list[Hub], model: str | None) -> list[dict[str, object]]:
     ]
 
 
-def _show_models(rows: list[dict[str, object]]) -> None:
-    from harch.cli.output import age_text, table
+def _model_row(row: dict[str, object]) -> tuple[object, ...]:
+    from harch.cli.output import age_text
 
-    cells = []
-    for row in rows:
-        age_s = row["age_s"]
-        age = age_text(age_s if isinstance(age_s, float) else None)
-        free = f"{row['free']} of {row['total']}"
-        cells.append(
-            (row["hub"], row["model"], f"{row['memory_gb']} GB", free, row["gpus_per_node_max"], row["provenance"], age)
-        )
-    table(("HUB", "MODEL", "MEMORY", "FREE", "PER NODE", "GPU DATA", "AGE"), cells)
+    age_s, free = row["age_s"], row["free"]
+    known_s = age_s if isinstance(age_s, float) else None
+    return (
+        row["hub"],
+        row["model"],
+        f"{row['memory_gb']} GB",
+        Sortable(f"{free} of {row['total']}", free if isinstance(free, int) else None),
+        row["gpus_per_node_max"],
+        row["provenance"],
+        Sortable(age_text(known_s), known_s),
+    )
 
 
-def _show_gpus(gpus: list[Gpu]) -> None:
-    from harch.cli.output import table
-
-    table(
-        (
-            "GPU",
-            "HUB",
-            "NODE",
-            "RACK",
-            "MODEL",
-            "MEMORY",
-            "ISLAND",
-            "NUMA",
-            "STATUS",
-            "HELD",
-            "HEALTH",
-            "GPU DATA",
-            "WORKLOAD",
-        ),
-        (
-            (
-                gpu.id,
-                gpu.hub_id,
-                gpu.node_id,
-                gpu.rack_id,
-                gpu.model,
-                f"{gpu.memory_gb} GB",
-                gpu.island,
-                gpu.numa,
-                gpu.status,
-                f"{gpu.held_milli / 1000:g}",
-                "ok" if gpu.healthy else "unhealthy",
-                gpu.provenance,
-                gpu.workload_id or "-",
-            )
-            for gpu in gpus
-        ),
+def _gpu_row(gpu: Gpu) -> tuple[object, ...]:
+    return (
+        gpu.id,
+        gpu.hub_id,
+        gpu.node_id,
+        gpu.rack_id,
+        gpu.model,
+        f"{gpu.memory_gb} GB",
+        gpu.island,
+        gpu.numa,
+        gpu.status,
+        f"{gpu.held_milli / 1000:g}",
+        "ok" if gpu.healthy else "unhealthy",
+        gpu.provenance,
+        gpu.workload_id or "-",
     )

@@ -9,32 +9,36 @@ from dataclasses import asdict
 import click
 
 from harch.base.errors import REGISTRY, HarchError
+from harch.cli.listing import Listing, list_options
 from harch.cli.remote import json_option
+from harch.cli.views.table import TableColumn
 
 # `harch explain`: tell more about an error code.
 
 
 @click.command()
 @click.argument("code", metavar="CODE", required=False)
-@json_option
-def explain_command(code: str | None, as_json: bool) -> None:
+@list_options
+def explain_command(code: str | None, listing: Listing) -> None:
     """Explain an error code.
 
     Without CODE, lists all of them.
     """
-    from harch.cli.output import emit_json, table
+    from harch.cli.output import emit_json
 
     if code is None:
-        kinds = list(REGISTRY.values())
-        if as_json:
-            emit_json({"items": [asdict(kind) for kind in kinds], "total": len(kinds)})
-        else:
-            table(("CODE", "TITLE", "HTTP", "EXIT"), [(k.code, k.title, k.status, k.exit_code) for k in kinds])
+        listing.show(
+            list(REGISTRY.values()),
+            (TableColumn("CODE"), TableColumn("TITLE"), TableColumn("HTTP", 2), TableColumn("EXIT", 1)),
+            lambda kind: (kind.code, kind.title, kind.status, kind.exit_code),
+            name=lambda kind: kind.code,
+            document=lambda kinds: {"items": [asdict(kind) for kind in kinds], "total": len(kinds)},
+        )
         return
     kind = REGISTRY.get(code.upper())
     if kind is None:
         raise HarchError("E0201", f"`{code}` is not an error code", hint="`harch explain` lists all of them")
-    if as_json:
+    if listing.output == "json":
         emit_json(asdict(kind))
     else:
         click.echo(f"{click.style(kind.code, bold=True)}: {kind.title}\n\n{kind.explanation}\n")

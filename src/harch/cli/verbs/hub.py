@@ -190,7 +190,7 @@ def join(invitation: str, fleet: str, address: str | None, as_json: bool) -> Non
     click.echo(f"it accepts links at {where}; start it with `harch hub serve {identity.hub_id}`")
 
 
-# `harch hub cordon|drain|retire|open`: whether a hub takes work, and how it leaves.
+# `harch hub cordon|uncordon|drain|retire`: whether a hub takes work, and how it leaves.
 
 
 F = TypeVar("F", bound=Callable[..., None])
@@ -239,9 +239,9 @@ def retire(hub: str, why: str, as_json: bool) -> None:
         _say(as_json, client.hubs.retire(hub.lower(), why=why), "has left the federation")
 
 
-@click.command("open")
+@click.command("uncordon")
 @_options
-def open_(hub: str, why: str, as_json: bool) -> None:
+def uncordon(hub: str, why: str, as_json: bool) -> None:
     """Let a cordoned or drained hub take work again."""
     with connect(hub) as client:
         _say(as_json, client.hubs.open(hub.lower(), why=why), "takes work")
@@ -289,8 +289,16 @@ def command() -> None:
     pass
 
 
-for _verb in (init, invite, join, cordon, drain, retire, open_):
+for _verb in (init, invite, join, cordon, uncordon, drain, retire):
     command.add_command(_verb)
+
+
+@command.command("open", hidden=True)  # the name of `uncordon` in earlier releases
+@_options
+@click.pass_context
+def open_(context: click.Context, /, **options: object) -> None:
+    """Let a cordoned or drained hub take work again."""
+    context.invoke(uncordon, **options)
 
 
 @command.command("serve", help="Serve one hub of a fleet until SIGTERM or Ctrl-C.")

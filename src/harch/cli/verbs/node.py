@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from harch.base.errors import EXIT_INFEASIBLE, EXIT_OK, HarchError
-from harch.cli.remote import connect, remote_options
+from harch.cli.listing import Listing, Sortable, list_options
+from harch.cli.remote import connect, hub_option, remote_options
+from harch.cli.views.table import TableColumn
 
 if TYPE_CHECKING:
     from harch.sdk.hardware_types import Condition, CoolingZone, Defragmentation, Node, Topology
@@ -23,6 +25,29 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _WAIT_EVERY_S = 0.5
+_NODES = (
+    TableColumn("NODE"),
+    TableColumn("RACK", 7),
+    TableColumn("ROW", 11),
+    TableColumn("MODEL", 3),
+    TableColumn("STATE"),
+    TableColumn("GPUS FREE", 1),
+    TableColumn("UNHEALTHY", 5),
+    TableColumn("CPUS", 6),
+    TableColumn("MEMORY", 8),
+    TableColumn("RACK KW", 9),
+    TableColumn("ZONE KW", 10),
+    TableColumn("NOTES", 2, takes_rest=True),
+)
+_ZONES = (
+    TableColumn("ZONE"),
+    TableColumn("COOLING KW"),
+    TableColumn("RATED KW", 4),
+    TableColumn("HEAT KW", 2),
+    TableColumn("HEADROOM KW", 1),
+    TableColumn("RACKS", 5),
+    TableColumn("NOTES", 3, takes_rest=True),
+)
 _why = click.option("--why", default="", metavar="TEXT", help="Reason, shown with the change.")
 
 
@@ -54,48 +79,29 @@ def command() -> None:
 @click.option("--row", metavar="NAME", help="Only nodes of this row.")
 @click.option("--model", metavar="MODEL", help="Only nodes with this GPU model.")
 @click.option("--cordoned", is_flag=True, help="Only cordoned nodes.")
-@remote_options
-def ls(rack: str | None, row: str | None, model: str | None, cordoned: bool, hub: str | None, as_json: bool) -> None:
+@hub_option
+@list_options
+def ls(rack: str | None, row: str | None, model: str | None, cordoned: bool, hub: str | None, listing: Listing) -> None:
     """List the nodes of a hub with free resources, state and problems."""
-    from harch.cli.output import emit_json, table
-
     with connect(hub) as client:
         nodes = client.nodes.list(rack=rack, row=row, model=model, cordoned=cordoned or None)
-    if as_json:
-        emit_json({"items": nodes, "total": len(nodes)})
-        return
-    table(
-        (
-            "NODE",
-            "RACK",
-            "ROW",
-            "MODEL",
-            "STATE",
-            "GPUS FREE",
-            "UNHEALTHY",
-            "CPUS",
-            "MEMORY",
-            "RACK KW",
-            "ZONE KW",
-            "NOTES",
-        ),
-        (
-            (
-                node.id,
-                node.rack_id,
-                node.row,
-                node.model,
-                _state(node),
-                f"{node.gpus_free} of {node.gpus_total}",
-                node.gpus_unhealthy or "-",
-                f"{node.cpus_free:g}",
-                f"{node.memory_gb_free:g} GB",
-                f"{node.rack_power_kw_free:.1f}",
-                f"{node.zone_cooling_kw_free:.1f}",
-                "; ".join(_words(condition) for condition in node.conditions),
-            )
-            for node in nodes
-        ),
+    listing.show(nodes, _NODES, _node_row, name=lambda node: node.id)
+
+
+def _node_row(node: Node) -> tuple[object, ...]:
+    return (
+        node.id,
+        node.rack_id,
+        node.row,
+        node.model,
+        _state(node),
+        Sortable(f"{node.gpus_free} of {node.gpus_total}", node.gpus_free),
+        node.gpus_unhealthy or "-",
+        f"{node.cpus_free:g}",
+        f"{node.memory_gb_free:g} GB",
+        f"{node.rack_power_kw_free:.1f}",
+        f"{node.zone_cooling_kw_free:.1f}",
+        "; ".join(_words(condition) for condition in node.conditions),
     )
 
 
@@ -158,8 +164,9 @@ def mark(gpus: tuple[str, ...], unhealthy: bool, healthy: bool, why: str, hub: s
 @click.argument("zone", required=False)
 @click.argument("kilowatts", metavar="KW", type=_Amount(), required=False)
 @_why
-@remote_options
-def cool(zone: str | None, kilowatts: float | None, why: str, hub: str | None, as_json: bool) -> None:
+@hub_option
+@list_options
+def cool(zone: str | None, kilowatts: float | None, why: str, hub: str | None, listing: Listing) -> None:
     """Set the heat that a cooling zone can remove, in kW; without arguments, list the zones.
 
     `full` is the value of the fleet file. Less than the current heat stops new work there and evicts nothing.
@@ -168,11 +175,11 @@ def cool(zone: str | None, kilowatts: float | None, why: str, hub: str | None, a
         raise click.UsageError("give a number of kW, or `full`")
     with connect(hub) as client:
         if zone is None or kilowatts is None:
-            _show_zones(client.nodes.cooling_zones(), as_json)
+            listing.show(client.nodes.cooling_zones(), _ZONES, _zone_row, name=lambda zone: zone.id)
             return
         changed = client.nodes.set_cooling(zone, _unless_full(kilowatts), why=why)
     _say(
-        as_json,
+        listing.output == "json",
         [changed],
         lambda zone: f"{zone.id} removes {zone.heat_kw_max:g} kW now; {zone.cooling_kw_free:.1f} kW to spare",
     )
@@ -212,7 +219,8 @@ def topology(hub: str | None, as_json: bool) -> None:
 
 
 def _show_topology(view: Topology) -> None:
-    from harch.cli.output import clean, table
+    from harch.cli.output import clean
+    from harch.cli.views.table import table
 
     rows = [
         (
@@ -234,26 +242,15 @@ def _show_topology(view: Topology) -> None:
     click.echo(f"GB/s between nodes, by shared level: {between}; {clean(view.bandwidth_source)}")
 
 
-def _show_zones(zones: list[CoolingZone], as_json: bool) -> None:
-    from harch.cli.output import emit_json, table
-
-    if as_json:
-        emit_json({"items": zones, "total": len(zones)})
-        return
-    table(
-        ("ZONE", "COOLING KW", "RATED KW", "HEAT KW", "HEADROOM KW", "RACKS", "NOTES"),
-        (
-            (
-                zone.id,
-                f"{zone.heat_kw_max:g}",
-                f"{zone.heat_kw_built:g}",
-                f"{zone.heat_kw:.1f}",
-                f"{zone.cooling_kw_free:.1f}",
-                len(zone.racks),
-                zone.why,
-            )
-            for zone in zones
-        ),
+def _zone_row(zone: CoolingZone) -> tuple[object, ...]:
+    return (
+        zone.id,
+        f"{zone.heat_kw_max:g}",
+        f"{zone.heat_kw_built:g}",
+        f"{zone.heat_kw:.1f}",
+        f"{zone.cooling_kw_free:.1f}",
+        len(zone.racks),
+        zone.why,
     )
 
 
@@ -322,7 +319,8 @@ def defrag_command(ref: str, apply: bool, yes: bool, hub: str | None, as_json: b
 
 
 def _show(plan: Defragmentation) -> None:
-    from harch.cli.output import clean, table
+    from harch.cli.output import clean
+    from harch.cli.views.table import table
 
     click.echo(clean(plan.sentence))
     if not plan.possible:

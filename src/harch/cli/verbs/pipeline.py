@@ -12,15 +12,17 @@ import click
 from harch.base.errors import HarchError
 from harch.cli.failure import INTERRUPTED_EXIT_CODE
 from harch.cli.inputs import DURATION
+from harch.cli.listing import Listing, list_options
 from harch.cli.pipelines.actions import approvals, approve, dead, reject, replay
 from harch.cli.pipelines.apply import apply, schema, update
 from harch.cli.pipelines.top import top
-from harch.cli.remote import connect, remote_options
+from harch.cli.remote import connect, hub_option, remote_options
 from harch.cli.verbs.data import key_file_option, read_key
+from harch.cli.views.table import TableColumn
 
 if TYPE_CHECKING:
     from harch.sdk import Client
-    from harch.sdk.pipeline_types import PipelineResult
+    from harch.sdk.pipeline_types import Pipeline, PipelineResult
 
 
 # `harch pipeline results`: what a pipeline without actions makes, row by row.
@@ -123,6 +125,14 @@ def sign_export(
         click.echo(f"    declassification: {msgspec.json.encode(signed).decode()}")
 
 
+_COLUMNS = (
+    TableColumn("NAME"),
+    TableColumn("STATE"),
+    TableColumn("VERSION", 4),
+    TableColumn("HUB", 3),
+    TableColumn("WORKERS", 2),
+    TableColumn("TROUBLE", 1, takes_rest=True),
+)
 TAIL_BYTES = 64 * 1024
 POLL_S = 0.5
 
@@ -140,28 +150,24 @@ for _verb in (apply, update, top, results, replay, approvals, approve, reject, d
 
 
 @command.command("ls")
-@remote_options
-def ls(hub: str | None, as_json: bool) -> None:
+@hub_option
+@list_options
+def ls(hub: str | None, listing: Listing) -> None:
     """List pipelines."""
-    from harch.cli.output import emit_json, table
-
     with connect(hub) as client:
         found = client.pipelines.list()
-    if as_json:
-        emit_json({"items": found})
-        return
-    rows = [
-        (
-            one.name,
-            one.state,
-            one.version,
-            one.hub,
-            " ".join(f"{stage.stage}:{stage.ready}/{stage.wanted}" for stage in one.stages) or "-",
-            f"halted: {one.halted}" if one.halted else one.trouble or "-",
-        )
-        for one in found
-    ]
-    table(("NAME", "STATE", "VERSION", "HUB", "WORKERS", "TROUBLE"), rows)
+    listing.show(list(found), _COLUMNS, _row, name=lambda one: one.name)
+
+
+def _row(one: Pipeline) -> tuple[object, ...]:
+    return (
+        one.name,
+        one.state,
+        one.version,
+        one.hub,
+        " ".join(f"{stage.stage}:{stage.ready}/{stage.wanted}" for stage in one.stages) or "-",
+        f"halted: {one.halted}" if one.halted else one.trouble or "-",
+    )
 
 
 @command.command("show")
@@ -169,7 +175,8 @@ def ls(hub: str | None, as_json: bool) -> None:
 @remote_options
 def show(name: str, hub: str | None, as_json: bool) -> None:
     """Show a pipeline: its workers, event URLs, streams and versions."""
-    from harch.cli.output import clean, emit_json, table
+    from harch.cli.output import clean, emit_json
+    from harch.cli.views.table import table
 
     with connect(hub) as client:
         found = client.pipelines.get(name)

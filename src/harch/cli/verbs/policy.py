@@ -138,7 +138,8 @@ def explain(
 @json_option
 def jurisdictions(as_json: bool) -> None:
     """List countries with frameworks, the frameworks, groups of countries, and declared places."""
-    from harch.cli.output import emit_json, table
+    from harch.cli.output import emit_json
+    from harch.cli.views.table import table
     from harch.sovereignty.jurisdiction_file import jurisdictions_in_force
 
     known = jurisdictions_in_force()

@@ -2,74 +2,87 @@
 
 from __future__ import annotations
 
-import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
 from harch.base.errors import HarchError
-from harch.cli.failure import INTERRUPTED_EXIT_CODE
-from harch.cli.remote import connect, remote_options
+from harch.cli.listing import Listing, Sortable, list_options
+from harch.cli.remote import connect, hub_option
+from harch.cli.views.table import TableColumn
+from harch.cli.watch import WatchCommand, watch_option, watched
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
     from harch.sdk import Client, FederationPage, Page, SilentHub, Workload
 
-_WATCH_EVERY_S = 2.0
 _ROWS_MAX = 10_000
+_NODES_NAMED = 1
+_OWNER, _RUNS_AT = TableColumn("OWNER", 7, wide_only=True), TableColumn("RUNS AT", 6, wide_only=True)
+_COLUMNS = (
+    TableColumn("ID"),
+    TableColumn("NAME", 1),
+    _OWNER,
+    _RUNS_AT,
+    TableColumn("STATUS"),
+    TableColumn("CLASS", 10),
+    TableColumn("GPUS", 3),
+    TableColumn("NODES", 8),
+    TableColumn("AGE", 4),
+    TableColumn("RAN", 5),
+    TableColumn("TENANT", 9),
+    TableColumn("NOTE", 2, takes_rest=True),
+)
 
 
-@click.command()
-@click.option("--all", "everywhere", is_flag=True, help="Unfinished work of all hubs, with owner and runner.")
+@click.command(cls=WatchCommand)
+@click.option("--all-hubs", "everywhere", is_flag=True, help="Unfinished work of all hubs, with owner and runner.")
+@click.option("--all", "everywhere_before", is_flag=True, hidden=True)  # its name in earlier releases
 @click.option("--borrowed", is_flag=True, help="Borrowed work instead of the hub's own.")
 @click.option("--guests", "borrowed_before", is_flag=True, hidden=True)  # its name in earlier releases
 @click.option("-a", "--all-states", is_flag=True, help="Include ended workloads.")
 @click.option("--tenant", metavar="NAME", help="Only this tenant (for operators, who see all).")
 @click.option("--status", metavar="STATUS", help="Only this status, e.g. pending or failed.")
 @click.option("--limit", type=click.IntRange(1, _ROWS_MAX), default=100, show_default=True, help="Maximum rows.")
-@click.option("--watch", is_flag=True, help="Refresh every 2 s until Ctrl-C.")
-@remote_options
+@watch_option
+@hub_option
+@list_options
 def command(
     everywhere: bool,
+    everywhere_before: bool,
     borrowed: bool,
     borrowed_before: bool,
     all_states: bool,
     tenant: str | None,
     status: str | None,
     limit: int,
-    watch: bool,
+    watch_s: float | None,
     hub: str | None,
-    as_json: bool,
+    listing: Listing,
 ) -> int:
     """List workloads.
 
-    Newest first; by default only unfinished ones of the queried hub. With --watch --json, one document per
-    line. With --all, hubs that do not answer within 2 s are named on stderr, and in the JSON under `silent_hubs`.
+    Newest first; by default only unfinished ones of the queried hub. With --watch -o json, one document per
+    line. With --all-hubs, hubs that do not answer within 2 s are named on stderr, and in the JSON under `silent_hubs`.
     """
-    from harch.cli.output import emit_json
-
-    borrowed = borrowed or borrowed_before
+    borrowed, everywhere = borrowed or borrowed_before, everywhere or everywhere_before
     if everywhere and (borrowed or all_states):
-        raise HarchError("E0201", "--all excludes --borrowed and --all-states", hint="query each hub: --hub NAME")
+        raise HarchError("E0201", "--all-hubs excludes --borrowed and --all-states", hint="query each hub: --hub NAME")
+    active = not all_states and status is None
     with connect(hub) as client:
-        active = not all_states and status is None
-        try:
-            while True:
-                page = (
-                    _everywhere(client, limit, status=status, tenant=tenant)
-                    if everywhere
-                    else _rows(client, limit, active=active, status=status, tenant=tenant, borrowed=borrowed)
-                )
-                if as_json:
-                    emit_json(page)
-                else:
-                    if watch:
-                        click.clear()
-                    _show(page, hubs=everywhere or borrowed, borrowed=borrowed, limit=limit)
-                if not watch:
-                    return 0
-                time.sleep(_WATCH_EVERY_S)
-        except KeyboardInterrupt:
-            return INTERRUPTED_EXIT_CODE
+
+        def look() -> None:
+            page = (
+                _everywhere(client, limit, status=status, tenant=tenant)
+                if everywhere
+                else _rows(client, limit, active=active, status=status, tenant=tenant, borrowed=borrowed)
+            )
+            _show(page, listing, hubs=everywhere or borrowed, borrowed=borrowed, limit=limit)
+
+        return watched(look, watch_s, clear=listing.is_table)
 
 
 def _rows(
@@ -110,41 +123,66 @@ def _everywhere(client: Client, limit: int, *, status: str | None, tenant: str |
             return replace(page, items=items[:limit])
 
 
-def _show(page: Page[Workload] | FederationPage, *, hubs: bool, borrowed: bool, limit: int) -> None:
+def _show(page: Page[Workload] | FederationPage, listing: Listing, *, hubs: bool, borrowed: bool, limit: int) -> None:
+    from msgspec.structs import replace as replaced
+
     from harch.base.clock import SystemClock
-    from harch.cli.follow import elapsed_s
-    from harch.cli.output import age_text, note, since_text, table
+    from harch.cli.output import note
 
     now = SystemClock().now()
     lent = hubs or any(workload.runner_hub not in ("", workload.hub_id) for workload in page.items)
-    rows = []
-    for workload in page.items:
-        ran_s = elapsed_s(workload)
-        owner = (workload.hub_id or "-",) if hubs else ()
-        runner = (workload.runner_hub or "-",) if lent else ()
-        rows.append(
-            (
-                workload.id,
-                workload.name,
-                *owner,
-                *runner,
-                "stopping" if workload.stopping else workload.status,
-                workload.scheduling_class or "-",
-                _gpus(workload),
-                ", ".join((workload.nodes or sorted({task.node_id for task in workload.placement}))[:3]) or "-",
-                since_text(workload.metadata.created_at, now),
-                "-" if ran_s is None else age_text(ran_s),
-                workload.tenant,
-                workload.error_message or _unheard(workload, borrowed=borrowed) or _held(workload),
-            )
-        )
-    where = (*(("OWNER",) if hubs else ()), *(("RUNS AT",) if lent else ()))
-    table(("ID", "NAME", *where, "STATUS", "CLASS", "GPUS", "NODES", "AGE", "RAN", "TENANT", "NOTE"), rows)
+
+    def row(workload: Workload) -> Sequence[object]:
+        return _row(workload, now, borrowed=borrowed)
+
+    listing.show(
+        page.items,
+        _columns(owner=hubs, runner=lent),
+        row,
+        name=lambda workload: workload.id,
+        document=lambda items: replaced(page, items=items),
+    )
+    if not listing.is_table:
+        return
     if len(page.items) < page.total:
         more = "each hub returns only its newest" if hubs and len(page.items) < limit else "--limit shows more"
         note(f"{len(page.items)} of {page.total}; {more}")
     for silent in getattr(page, "silent_hubs", ()):
         note(_silence(silent))
+
+
+def _columns(*, owner: bool, runner: bool) -> tuple[TableColumn, ...]:
+    """Who owns work and who runs it is shown where that may be two hubs."""
+    wanted = {_OWNER: owner, _RUNS_AT: runner}
+    return tuple(replace(column, wide_only=False) if wanted.get(column) else column for column in _COLUMNS)
+
+
+def _row(workload: Workload, now: datetime, *, borrowed: bool) -> tuple[object, ...]:
+    from harch.cli.follow import elapsed_s
+    from harch.cli.output import age_text, since_text
+
+    ran_s, created_at = elapsed_s(workload), workload.metadata.created_at
+    return (
+        workload.id,
+        workload.name,
+        workload.hub_id or "-",
+        workload.runner_hub or "-",
+        "stopping" if workload.stopping else workload.status,
+        workload.scheduling_class or "-",
+        Sortable(_gpus(workload), workload.gpus_total),
+        _nodes(workload),
+        Sortable(since_text(created_at, now), (now - created_at).total_seconds()),
+        Sortable("-" if ran_s is None else age_text(ran_s), ran_s),
+        workload.tenant,
+        workload.error_message or _unheard(workload, borrowed=borrowed) or _held(workload),
+    )
+
+
+def _nodes(workload: Workload) -> str:
+    """One by its name, the others by their number."""
+    nodes = workload.nodes or sorted({task.node_id for task in workload.placement})
+    others = len(nodes) - _NODES_NAMED
+    return ", ".join(nodes[:_NODES_NAMED]) + (f" +{others}" if others > 0 else "") or "-"
 
 
 def _silence(hub: SilentHub) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 
 import click
@@ -14,6 +15,37 @@ from harch.cli.remote import connect, remote_options
 
 LEVELS = ("island", "node", "rack", "row", "hub")  # written out: importing the types would cost `--help` its speed
 CLASSES = ("inference", "interactive", "training")
+_FLAGS = {
+    "name": "--name",
+    "query": "--query",
+    "tasks": "--tasks",
+    "resources.gpus": "--gpus",
+    "resources.gpu_model": "--gpu-model",
+    "resources.gpu_models": "--gpu-models",
+    "resources.gpu_fraction": "--gpu-fraction",
+    "resources.gpu_memory_gb": "--gpu-memory-gb",
+    "resources.cpus": "--cpus",
+    "resources.memory_gb": "--memory",
+    "topology.required": "--topology",
+    "env": "--env",
+    "secrets": "--secret",
+    "countries_allowed": "--country",
+    "data": "--data",
+    "outputs": "--output",
+    "working_dir": "--workdir",
+    "scheduling_class": "--class",
+    "priority": "--priority",
+    "carbon.slack_s": "--slack",
+    "carbon.finish_by": "--finish-by",
+    "carbon.duration_s": "--expect",
+    "carbon.g_max": "--carbon-max",
+    "carbon.g_per_kwh_max": "--carbon-ceiling",
+    "max_duration_s": "--max-duration",
+    "modelled_duration_s": "--modelled-duration",
+}
+_BOUND = re.compile(r"expected `\w+` ([<>]=?) (-?[0-9.]+)")
+_COMPARED = {"<=": "at most", ">=": "at least", "<": "less than", ">": "more than"}
+_FIELD = re.compile(r"`([a-z_.]+)`")
 
 
 @click.command()
@@ -107,8 +139,9 @@ def command(
             "no command to run",
             hint="e.g. `harch run -- echo hello`; for a reservation without a command, apply a workload file",
         )
+    names_one_gpu = gpu_model is not None or gpu_models is not None or gpu_fraction is not None
     resources = {
-        "gpus": 1 if gpus is None and gpu_fraction is not None else gpus,
+        "gpus": 1 if gpus is None and query is None and names_one_gpu else gpus,
         "gpu_model": gpu_model,
         "gpu_models": gpu_models and [model.strip() for model in gpu_models.split("|")],
         "gpu_fraction": gpu_fraction,
@@ -144,7 +177,10 @@ def command(
         "max_duration_s": max_duration,
         "modelled_duration_s": modelled_duration,
     }
-    spec = checked({key: value for key, value in fields.items() if value is not None})
+    try:
+        spec = checked({key: value for key, value in fields.items() if value is not None})
+    except HarchError as error:
+        raise in_flags(error) from error
 
     with connect(hub) as client:
         workload = client.workloads.submit(spec)
@@ -167,6 +203,31 @@ def command(
             note(f"\nstopped following; {workload.name} keeps running\n{follow.how_to_go_on(workload, hub)}")
             return INTERRUPTED_EXIT_CODE
     return workload.exit_code or 0
+
+
+def in_flags(error: HarchError) -> HarchError:
+    """The same mistakes, named as they were typed: whoever typed a flag has never seen the field of a file."""
+    found = error.meta["problems"]  # as `checked` gives them
+    problems = [(str(one["field"]), str(one["message"])) for one in found] if isinstance(found, list) else []
+    lines = [f"{_flag(field)} {_requirement(text)}".strip() for field, text in problems]
+    message = lines[0] if len(lines) == 1 else f"{len(lines)} problems\n" + "\n".join(f"  {line}" for line in lines)
+    meta: dict[str, object] = {"problems": [{"field": _flag(field), "message": text} for field, text in problems]}
+    flag = _flag(error.field or "") or None
+    return HarchError(error.code, message, hint="`harch run --help` shows what it takes", field=flag, meta=meta)
+
+
+def _flag(path: str) -> str:
+    """`countries_allowed[0]` and `env.A` are values of their flags."""
+    name = re.split(r"\[", path, maxsplit=1)[0]
+    return _FLAGS.get(name) or _FLAGS.get(name.partition(".")[0], path)
+
+
+def _requirement(text: str) -> str:
+    """`expected `int` <= 72` says a type to whom a number is enough."""
+    bound = _BOUND.fullmatch(text)
+    if bound:
+        return f"must be {_COMPARED[bound[1]]} {float(bound[2]):g}"
+    return _FIELD.sub(lambda name: _FLAGS.get(name[1], _FLAGS.get(f"resources.{name[1]}", name[0])), text)
 
 
 def _name_for(words: tuple[str, ...]) -> str:

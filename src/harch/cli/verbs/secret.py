@@ -8,7 +8,9 @@ from pathlib import Path
 import click
 
 from harch.base.errors import HarchError
-from harch.cli.remote import connect, remote_options
+from harch.cli.listing import Listing, list_options
+from harch.cli.remote import connect, hub_option, remote_options
+from harch.cli.views.table import TableColumn
 
 _SECRET_BYTES_MAX = 64 * 1024
 
@@ -38,17 +40,13 @@ def set_(name: str, from_file: str | None, hub: str | None, as_json: bool) -> No
 
 
 @command.command("ls")
-@remote_options
-def ls(hub: str | None, as_json: bool) -> None:
+@hub_option
+@list_options
+def ls(hub: str | None, listing: Listing) -> None:
     """List the names of the stored secrets; their values are never shown."""
-    from harch.cli.output import emit_json, table
-
     with connect(hub) as client:
         names = client.secrets.list()
-    if as_json:
-        emit_json({"items": names, "total": len(names)})
-    else:
-        table(("NAME",), [(name,) for name in names])
+    listing.show(names, (TableColumn("NAME"),), lambda name: (name,), name=str)
 
 
 @command.command("rm")

@@ -49,7 +49,8 @@ def placement(
     Requests arrive one by one, nothing departs and refused ones are lost, as in the published comparisons. Allocation
     counts allocated GPUs, not busy GPUs.
     """
-    from harch.cli.output import emit_json, table
+    from harch.cli.output import emit_json
+    from harch.cli.views.table import table
     from harch.simulate.placement import read_nodes, read_requests, simulate_placement
 
     node_list = read_nodes(nodes)
@@ -132,7 +133,7 @@ def carbon(scenario: str, days: int | None, plot: Path | None, as_json: bool) ->
 
 
 def _show_carbon(report: dict[str, object]) -> None:
-    from harch.cli.output import table
+    from harch.cli.views.table import table
 
     cases = report["cases"]
     flat: list[tuple[str, object]] = []
@@ -145,7 +146,7 @@ def _show_carbon(report: dict[str, object]) -> None:
 
 
 def _show_fleet(result: dict[str, object]) -> None:
-    from harch.cli.output import table
+    from harch.cli.views.table import table
 
     flat: list[tuple[str, object]] = []
     for name, value in result.items():

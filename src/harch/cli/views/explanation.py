@@ -25,8 +25,8 @@ _VERDICTS = {
 }
 
 
-def show(explanation: Explanation, title: str, *, every_rule: bool = True) -> None:
-    """`every_rule` False: only the rules that say no, which is what a plan of many workloads needs."""
+def show(explanation: Explanation, title: str, *, every_rule: bool = False) -> None:
+    """First the state, the reason and what would help. `every_rule` False: of the rules only those that say no."""
     verdict = _VERDICTS.get(explanation.verdict, clean(explanation.verdict))
     click.echo(f"{click.style(clean(title), bold=True)}: {verdict}")
     click.echo(f"  {clean(explanation.sentence)}")
@@ -47,9 +47,9 @@ def _show_turn(explanation: Explanation) -> None:
     fix = "" if fix in explanation.sentence else fix
     slowdown = explanation.predicted_slowdown
     lines = (
+        ("would help", fix),
         ("turn", explanation.turn),
         ("kept free", explanation.kept_free),
-        ("would help", fix),
         ("score", _parts(explanation.decision)),
         ("links", "" if slowdown is None else f"{slowdown:.2f}x the time of the best possible placement (modelled)"),
     )
