@@ -29,6 +29,7 @@ SWEEP_S_MAX = 5.0  # a process in uninterruptible sleep may outlast a KILL; we w
 EXEC_SEEN_S_MAX = 1.0
 CHILD_OOM_SCORE = "500"  # rather the task than the agent or the hub
 CANNOT_EXECUTE_EXIT_CODE, NOT_FOUND_EXIT_CODE = 126, 127  # what a shell answers
+NOT_PREPARED_EXIT_CODE = 125  # of the process that should have become the command, which is not to blame
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD)
 
 
@@ -71,7 +72,8 @@ class TaskWatch:
         os.close(says_w)
         if failure:
             _, status = os.waitpid(self._main_pid, 0)
-            self._finish("not_started", os.waitstatus_to_exitcode(status) or None, detail=failure)
+            code = os.waitstatus_to_exitcode(status)
+            self._finish("not_started", None if code == NOT_PREPARED_EXIT_CODE else code, detail=failure)
             return
         if self._spec["max_duration_s"] is not None:
             self._deadline = time.monotonic() + self._spec["max_duration_s"]
@@ -117,14 +119,16 @@ class TaskWatch:
         parent = os.getpid()
         self._main_pid = self._group = os.fork()
         if not self._main_pid:
-            code = 0  # until the command itself is to blame
+            code = NOT_PREPARED_EXIT_CODE
             try:
                 _become(cwd, self._cgroups, log_w, keep, parent)
                 code = CANNOT_EXECUTE_EXIT_CODE
                 os.execvpe(argv[0], argv, env)  # noqa: S606 - a shell is what we avoid
             except OSError as error:
-                about = argv[0] if code else error.filename
-                if code and isinstance(error, FileNotFoundError):
+                about = argv[0]
+                if code == NOT_PREPARED_EXIT_CODE:
+                    about = error.filename or about
+                elif isinstance(error, FileNotFoundError):
                     code = NOT_FOUND_EXIT_CODE
                 os.write(error_w, f"{about}: {error.strerror}".encode()[:DETAIL_CHARS_MAX])
             finally:
