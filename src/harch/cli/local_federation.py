@@ -23,6 +23,7 @@ from harch.base.clock import Clock, SystemClock
 from harch.base.config import Home, Ports
 from harch.base.errors import HarchError
 from harch.base.http.server import bind
+from harch.cli.contexts import remember_local
 from harch.cli.process_tree import Descendants, cpu_s
 from harch.execution.sandbox import agent_mode, choose
 from harch.federation.identity.authority import make_federation
@@ -308,6 +309,7 @@ class LocalFederation:
 
     def _report_all(self) -> None:
         missing = [site.hub for site in self._sites if site.hub.id not in self._ready]
+        context = remember_local(self._ports, tuple(site.url for site in self._sites), self._home.admin_key)
         if self._as_json:
             report: dict[str, object] = {"ready": not missing, "hubs": {site.hub.id: site.url for site in self._sites}}
             report |= {"not_ready": [hub.id for hub in missing], "key_file": str(self._home.admin_key)}
@@ -317,7 +319,8 @@ class LocalFederation:
             names = ", ".join(hub.name for hub in missing)
             click.echo(f"\n{len(self._ready)} of {len(self._sites)} hubs are ready; not ready: {names}")
         first = next((site.url for site in self._sites if site.hub.id in self._ready), self._sites[0].url)
-        click.echo(f"\nAPI  {first}/v1   (docs: {first}/docs)\nkey  {self._home.admin_key}\n")
+        click.echo(f"\nAPI      {first}/v1   (docs: {first}/docs)\nkey      {self._home.admin_key}")
+        click.echo(f"context  {context}\n")
         program = sys.argv[0].removeprefix(f"{os.getcwd()}/")
         click.echo("Try in another terminal:")
         for words in ("hubs", "run --gpus 1 -- echo 'hello from a GPU job'", "why NAME"):

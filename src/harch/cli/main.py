@@ -72,6 +72,13 @@ VERBS = (
     CliVerb("Run HarchOS", "up", "up", "Start every hub of a fleet, with an agent each; Ctrl-C stops them all."),
     CliVerb("Run HarchOS", "hub", "hub", "Run a hub; found or join a federation; cordon, drain or retire a hub."),
     CliVerb("Run HarchOS", "agent", "agent", "Run the agent of one or more nodes."),
+    CliVerb(
+        "Run HarchOS",
+        "login",
+        "context:login_command",
+        "Sign in to a federation, to use it from any folder.",
+    ),
+    CliVerb("Run HarchOS", "context", "context", "List and choose the federations that this user knows."),
     CliVerb("Help", "doctor", "doctor", "Check this machine and the hubs, with the exact fixes."),
     CliVerb("Help", "explain", "help:explain_command", "Explain an error code."),
     CliVerb("Help", "schema", "help:schema_command", "Print the JSON schema of workload files, for editors."),

@@ -31,12 +31,13 @@ def connect(hub: str | None = None) -> Iterator[Client]:
     """A client of the hub at HARCH_URL, or of the named one, whose address the first one tells."""
     from harch.sdk import Client
 
-    with Client() as near:
+    with Client(on_failover=_say_failover) as near:
         if hub is None:
             yield near
             return
         url = _address_of(near, hub)
-    with Client(url) as far:
+        key = near.settings.api_key
+    with Client(url, key) as far:
         yield far
 
 
@@ -44,8 +45,15 @@ def hub_url(name: str) -> str:
     """The address of the named hub, as the one at HARCH_URL knows it."""
     from harch.sdk import Client
 
-    with Client() as near:
+    with Client(on_failover=_say_failover) as near:
         return _address_of(near, name)
+
+
+def _say_failover(silent: str, next_: str) -> None:
+    """Which hub answers matters: each lists its own work, and owns what it is given."""
+    from harch.cli.output import note
+
+    note(f"nothing listens at {silent}; asking {next_}")
 
 
 def _address_of(client: Client, name: str) -> str:

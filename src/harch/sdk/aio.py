@@ -11,6 +11,7 @@ from typing import Self, TypeVar
 import httpx
 
 from harch.base.clock import SystemClock
+from harch.base.errors import HarchError
 from harch.sdk.carbon import AsyncCarbon, CarbonOperations
 from harch.sdk.data import AsyncData, DataOperations
 from harch.sdk.energy import AsyncEnergy, EnergyOperations
@@ -19,7 +20,15 @@ from harch.sdk.hubs import AsyncHubs, HubOperations
 from harch.sdk.nodes import AsyncNodes, NodeOperations
 from harch.sdk.operations import EVENTS_PER_PAGE, PER_PAGE_MAX, Operations, Spec
 from harch.sdk.pipelines import AsyncPipelines, PipelineOperations
-from harch.sdk.settings import STREAM_TIMEOUT_S, TIMEOUT_S, client_options, failure_of, settings_from_env, traced
+from harch.sdk.settings import (
+    STREAM_TIMEOUT_S,
+    TIMEOUT_S,
+    client_options,
+    explain_missing_key,
+    failure_of,
+    settings_from_env,
+    traced,
+)
 from harch.sdk.streams import ChainExport, EventStream, LogStream, Stream
 from harch.sdk.types import (
     AuditLoss,
@@ -53,11 +62,15 @@ class AsyncClient:
         timeout_s: float = TIMEOUT_S,
         retry: RetryPolicy | None = None,
         transport: httpx.AsyncBaseTransport | None = None,
+        on_failover: Callable[[str, str], None] = lambda silent, next_: None,
     ) -> None:
+        """`on_failover` hears which hub of a context cannot be reached, and which one is asked in its place."""
         self.settings = settings_from_env(url, api_key)
         self._retry = retry or RetryPolicy()
         self._ops = Operations(self._retry, SystemClock().monotonic_s)
-        self._http = httpx.AsyncClient(transport=transport, timeout=timeout_s, **client_options(self.settings))
+        self._transport, self._timeout_s, self._on_failover = transport, timeout_s, on_failover
+        self._http = self._opened()
+        self._earlier: list[httpx.AsyncClient] = []  # other tasks may still be using them
         self.workloads = AsyncWorkloads(self, self._ops, self._retry)
         self.hubs = AsyncHubs(self.run, HubOperations(self._retry))
         self.gpus = AsyncGpus(self, self._ops)
@@ -100,6 +113,9 @@ class AsyncClient:
             except StopIteration as stop:
                 result: T = stop.value
                 return result
+            except HarchError as error:
+                explain_missing_key(error, self.settings)
+                raise
             if isinstance(step, Sleep):
                 await asyncio.sleep(step.delay_s)
                 answer = None
@@ -128,7 +144,8 @@ class AsyncClient:
                 await asyncio.sleep(delay_s)
 
     async def close(self) -> None:
-        await self._http.aclose()
+        for http in (*self._earlier, self._http):
+            await http.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -141,9 +158,25 @@ class AsyncClient:
     async def _send(self, request: ApiRequest) -> ApiReply | SendFailure:
         try:
             response = await self._http.send(self._built(request, None))
+        except httpx.ConnectError as error:  # nobody has heard the request: it may go to another hub
+            return await self._send(request) if self._moved() else failure_of(error, self.settings.url)
         except httpx.TransportError as error:
             return failure_of(error, self.settings.url)
         return ApiReply(response.status_code, dict(response.headers), response.content)
+
+    def _moved(self) -> bool:
+        """To the next hub of the context; False if there is none."""
+        elsewhere = self.settings.elsewhere()
+        if elsewhere is None:
+            return False
+        self._on_failover(self.settings.url, elsewhere.url)
+        self.settings = elsewhere
+        self._earlier.append(self._http)
+        self._http = self._opened()
+        return True
+
+    def _opened(self) -> httpx.AsyncClient:
+        return httpx.AsyncClient(transport=self._transport, timeout=self._timeout_s, **client_options(self.settings))
 
     def _built(self, request: ApiRequest, timeout_s: float | None) -> httpx.Request:
         built = self._http.build_request(

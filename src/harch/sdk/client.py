@@ -11,6 +11,7 @@ from typing import Self, TypeVar
 import httpx
 
 from harch.base.clock import SystemClock
+from harch.base.errors import HarchError
 from harch.sdk.carbon import Carbon, CarbonOperations
 from harch.sdk.data import Data, DataOperations
 from harch.sdk.energy import Energy, EnergyOperations
@@ -19,7 +20,15 @@ from harch.sdk.hubs import HubOperations, Hubs
 from harch.sdk.nodes import NodeOperations, Nodes
 from harch.sdk.operations import EVENTS_PER_PAGE, PER_PAGE_MAX, Operations, Spec
 from harch.sdk.pipelines import PipelineOperations, Pipelines
-from harch.sdk.settings import STREAM_TIMEOUT_S, TIMEOUT_S, client_options, failure_of, settings_from_env, traced
+from harch.sdk.settings import (
+    STREAM_TIMEOUT_S,
+    TIMEOUT_S,
+    client_options,
+    explain_missing_key,
+    failure_of,
+    settings_from_env,
+    traced,
+)
 from harch.sdk.streams import ChainExport, EventStream, LogStream, Stream
 from harch.sdk.types import (
     AuditLoss,
@@ -53,11 +62,15 @@ class Client:
         timeout_s: float = TIMEOUT_S,
         retry: RetryPolicy | None = None,
         transport: httpx.BaseTransport | None = None,
+        on_failover: Callable[[str, str], None] = lambda silent, next_: None,
     ) -> None:
+        """`on_failover` hears which hub of a context cannot be reached, and which one is asked in its place."""
         self.settings = settings_from_env(url, api_key)
         self._retry = retry or RetryPolicy()
         self._ops = Operations(self._retry, SystemClock().monotonic_s)
-        self._http = httpx.Client(transport=transport, timeout=timeout_s, **client_options(self.settings))
+        self._transport, self._timeout_s, self._on_failover = transport, timeout_s, on_failover
+        self._http = self._opened()
+        self._earlier: list[httpx.Client] = []  # other threads may still be using them
         self.workloads = Workloads(self, self._ops, self._retry)
         self.hubs = Hubs(self.run, HubOperations(self._retry))
         self.gpus = Gpus(self, self._ops)
@@ -99,6 +112,9 @@ class Client:
             except StopIteration as stop:
                 result: T = stop.value
                 return result
+            except HarchError as error:
+                explain_missing_key(error, self.settings)
+                raise
             if isinstance(step, Sleep):
                 time.sleep(step.delay_s)
                 answer = None
@@ -126,7 +142,8 @@ class Client:
                 time.sleep(delay_s)
 
     def close(self) -> None:
-        self._http.close()
+        for http in (*self._earlier, self._http):
+            http.close()
 
     def __enter__(self) -> Self:
         return self
@@ -139,9 +156,25 @@ class Client:
     def _send(self, request: ApiRequest) -> ApiReply | SendFailure:
         try:
             response = self._http.send(self._built(request, None))
+        except httpx.ConnectError as error:  # nobody has heard the request: it may go to another hub
+            return self._send(request) if self._moved() else failure_of(error, self.settings.url)
         except httpx.TransportError as error:
             return failure_of(error, self.settings.url)
         return ApiReply(response.status_code, dict(response.headers), response.content)
+
+    def _moved(self) -> bool:
+        """To the next hub of the context; False if there is none."""
+        elsewhere = self.settings.elsewhere()
+        if elsewhere is None:
+            return False
+        self._on_failover(self.settings.url, elsewhere.url)
+        self.settings = elsewhere
+        self._earlier.append(self._http)
+        self._http = self._opened()
+        return True
+
+    def _opened(self) -> httpx.Client:
+        return httpx.Client(transport=self._transport, timeout=self._timeout_s, **client_options(self.settings))
 
     def _built(self, request: ApiRequest, timeout_s: float | None) -> httpx.Request:
         built = self._http.build_request(

@@ -6,7 +6,7 @@ import os
 import secrets
 import ssl
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypedDict
 
@@ -17,6 +17,7 @@ from harch.base.errors import HarchError
 from harch.base.guarded_http import http_address
 from harch.base.hosts import address_of
 from harch.base.tracing.spans import TRACEPARENT, TraceContext
+from harch.sdk.contexts import context_in_use
 from harch.sdk.exchange import ApiRequest, SendFailure
 
 _KEY_BYTES_MAX = 4096
@@ -24,11 +25,19 @@ _KEY_BYTES_MAX = 4096
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Address and key. `key_source` says where the key came from, never what it is."""
+    """Address and key. `key_source` says where the key came from, never what it is; or where none was found.
+
+    `others` are hubs of the same federation, to ask where this one cannot be reached.
+    """
 
     url: str
     api_key: str | None
     key_source: str
+    others: tuple[str, ...] = ()
+
+    def elsewhere(self) -> Settings | None:
+        """The same at the next hub; None if there is no other one left."""
+        return replace(self, url=self.others[0], others=self.others[1:]) if self.others else None
 
     @property
     def is_loopback(self) -> bool:
@@ -38,14 +47,26 @@ class Settings:
 
 
 def settings_from_env(url: str | None = None, api_key: str | None = None) -> Settings:
-    """Arguments first, then HARCH_URL and HARCH_API_KEY, then the key file of the state folder."""
-    address = normal_url(url or os.environ.get("HARCH_URL") or f"http://127.0.0.1:{ports_from_env().api(0)}")
+    """Arguments first, then HARCH_URL and HARCH_API_KEY, HARCH_CONTEXT, the state folder, the current context."""
+    given, key_file = url or os.environ.get("HARCH_URL"), home_from_env().admin_key
+    context = None if given or _is_here(key_file) else context_in_use()
+    if context is not None:
+        hubs, key_file = context.hubs, Path(context.key_file).expanduser()
+    else:
+        hubs = (given or f"http://127.0.0.1:{ports_from_env().api(0)}",)
+    address, *others = map(normal_url, hubs)
     if api_key:
-        return Settings(address, api_key, "argument")
+        return Settings(address, api_key, "argument", tuple(others))
     if key := os.environ.get("HARCH_API_KEY"):
-        return Settings(address, key.strip(), "HARCH_API_KEY")
-    key_file = home_from_env().admin_key
-    return Settings(address, _read_key(key_file), str(key_file))
+        return Settings(address, key.strip(), "HARCH_API_KEY", tuple(others))
+    return Settings(address, _read_key(key_file), str(key_file), tuple(others))
+
+
+def _is_here(key_file: Path) -> bool:
+    """Whether the federation is that of a state folder: named, or in the current folder. HARCH_CONTEXT outweighs it."""
+    if os.environ.get("HARCH_CONTEXT"):
+        return False
+    return "HARCH_HOME" in os.environ or "HARCH_PORT_BASE" in os.environ or key_file.exists()
 
 
 def normal_url(url: str) -> str:
@@ -122,6 +143,13 @@ def _own_span() -> TraceContext | None:
 def _new_trace() -> TraceContext:
     """Not sampled: there is no span of ours that others could find."""
     return TraceContext(secrets.token_bytes(16), secrets.token_bytes(8), sampled=False)
+
+
+def explain_missing_key(error: HarchError, settings: Settings) -> None:
+    """A refusal for want of a key says where one was looked for."""
+    if error.code == "E0101" and not settings.api_key:
+        looked = f"HARCH_API_KEY is not set, and there is no key in {settings.key_source}"
+        error.hint = f"{looked}; `harch login URL` stores one, `harch context ls` lists the federations that you know"
 
 
 def failure_of(error: httpx.TransportError, url: str) -> SendFailure:

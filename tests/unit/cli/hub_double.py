@@ -16,6 +16,7 @@ class Asked(NamedTuple):
     path: str
     params: dict[str, str]
     body: Any
+    key: str = ""
 
 
 class HubDouble:
@@ -54,6 +55,7 @@ def hub_double() -> Iterator[HubDouble]:
                 unquote(parts.path).removeprefix("/v1"),
                 dict(parse_qsl(parts.query)),
                 json.loads(raw) if raw else None,
+                self.headers.get("x-api-key") or "",
             )
             status, body = hub.answer(asked)
             self.send_response(status)

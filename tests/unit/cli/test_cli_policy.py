@@ -12,7 +12,7 @@ import pytest
 from click.testing import Result
 from hub_double import HubDouble
 
-from harch.cli.verbs.policy_trials import world_of
+from harch.cli.policy.trials import world_of
 from harch.sovereignty.jurisdiction_file import jurisdictions_in_force
 from harch.sovereignty.tags import parse_tag
 

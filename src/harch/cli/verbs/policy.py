@@ -8,8 +8,8 @@ import click
 
 from harch.base.errors import EXIT_CHANGES, EXIT_ERROR, EXIT_OK, EXIT_REFUSED
 from harch.base.ids import DEFAULT_TENANT
+from harch.cli.policy.prove import prove
 from harch.cli.remote import connect, json_option, remote_options
-from harch.cli.verbs.policy_prove import prove
 
 if TYPE_CHECKING:
     from harch.wire.policies import PolicyStatus
@@ -44,7 +44,7 @@ def check(bundle: str, fleet: str, as_json: bool) -> None:
     import asyncio
 
     from harch.cli.output import emit_json
-    from harch.cli.verbs.policy_trials import world_of
+    from harch.cli.policy.trials import world_of
     from harch.sovereignty.policy.evaluation import compile_bundle, read_bundle
 
     found = read_bundle(bundle)
@@ -65,7 +65,7 @@ def test(bundle: str, fleet: str, as_json: bool) -> int:
     import asyncio
 
     from harch.cli.output import clean, emit_json, styled
-    from harch.cli.verbs.policy_trials import world_of
+    from harch.cli.policy.trials import world_of
     from harch.sovereignty.policy.evaluation import read_bundle, run_tests
 
     found = read_bundle(bundle)
@@ -109,7 +109,7 @@ def explain(
     import asyncio
 
     from harch.cli.output import emit_json
-    from harch.cli.verbs.policy_trials import (
+    from harch.cli.policy.trials import (
         check_hubs,
         data_of,
         data_read,
@@ -181,7 +181,7 @@ def diff(old: str, new: str, decisions: int, hub: str | None, as_json: bool) -> 
     import msgspec
 
     from harch.cli.output import emit_json
-    from harch.cli.verbs.policy_trials import show_differences
+    from harch.cli.policy.trials import show_differences
     from harch.sdk.exchange import RetryPolicy
     from harch.sdk.operations import past_decisions, policy_world
     from harch.sovereignty.policy.evaluation import PastDecision, read_bundle, replay

@@ -1,0 +1,1 @@
+"""The verbs of `harch policy` that have more to say than a screen."""
