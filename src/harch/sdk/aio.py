@@ -94,9 +94,11 @@ class AsyncClient:
         async for event in self.stream(EventStream(self._retry, after)):
             yield event
 
-    async def event_page(self, after: int | None = None, *, limit: int = EVENTS_PER_PAGE) -> EventPage:
-        """Events that have already happened: the newest, or the first ones after that number."""
-        return await self.run(self._ops.events(after, limit))
+    async def event_page(
+        self, after: int | None = None, *, limit: int = EVENTS_PER_PAGE, subject: str | None = None
+    ) -> EventPage:
+        """Events that have already happened, of one subject if it is named: the newest, or those after that number."""
+        return await self.run(self._ops.events(after, limit, subject))
 
     async def health(self) -> Health:
         return await self.run(self._ops.health())

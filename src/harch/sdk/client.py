@@ -93,9 +93,11 @@ class Client:
             after = (self.event_page()).last_seq
         yield from self.stream(EventStream(self._retry, after))
 
-    def event_page(self, after: int | None = None, *, limit: int = EVENTS_PER_PAGE) -> EventPage:
-        """Events that have already happened: the newest, or the first ones after that number."""
-        return self.run(self._ops.events(after, limit))
+    def event_page(
+        self, after: int | None = None, *, limit: int = EVENTS_PER_PAGE, subject: str | None = None
+    ) -> EventPage:
+        """Events that have already happened, of one subject if it is named: the newest, or those after that number."""
+        return self.run(self._ops.events(after, limit, subject))
 
     def health(self) -> Health:
         return self.run(self._ops.health())

@@ -41,11 +41,11 @@ class KnownContexts:
     by_name: Mapping[str, HubContext] = field(default_factory=dict)
 
     def named(self, name: str) -> HubContext:
-        """Raises E0305 for one that is not known."""
+        """Raises E0201 for one that is not known."""
         found = self.by_name.get(name)
         if found is None:
             hint = f"choose one of {', '.join(sorted(self.by_name))}" if self.by_name else "`harch login URL` adds one"
-            raise HarchError("E0305", f"no context named `{name}`", hint=hint)
+            raise HarchError("E0201", f"no context named `{name}`", hint=hint)
         return found
 
     def with_context(self, one: HubContext) -> KnownContexts:

@@ -115,9 +115,9 @@ class Operations:
         reply = yield from exchange(ApiRequest("GET", "/gpus", params), self.policy)
         return decoded(reply, Page[Gpu])
 
-    def events(self, after: int | None, limit: int) -> Operation[EventPage]:
+    def events(self, after: int | None, limit: int, subject: str | None = None) -> Operation[EventPage]:
         headers = {"accept": "application/json"}
-        request = ApiRequest("GET", "/events", _params(after=after, limit=limit), headers)
+        request = ApiRequest("GET", "/events", _params(after=after, limit=limit, subject=subject), headers)
         return decoded((yield from exchange(request, self.policy)), EventPage)
 
     def health(self) -> Operation[Health]:

@@ -70,7 +70,7 @@ def test_contexts_are_listed_chosen_and_removed(harch: Harch, hub: HubDouble, tm
     assert key.exists(), "only what `harch login` stored is its own"
     assert json.loads(harch("context", "ls", "--json").stdout)["current"] == ""
     missing = harch("context", "use", "two")
-    assert missing.exit_code == 1
+    assert missing.exit_code == 2
     assert "no context named `two`" in missing.stderr
     assert "choose one of one" in missing.stderr
 
