@@ -18,9 +18,12 @@ _END_SETTLES_S = 1.0
 _WHY_FIRST_S = 1.0  # most start sooner than this; then no reason is worth printing
 
 
-def follow(client: Client, workload: Workload, *, rank: int = 0) -> Workload:
-    """Copies the output of one task to stdout until the workload has ended, across restarts. Answers how it ended."""
-    offset, attempt = 0, 0
+def follow(client: Client, workload: Workload, *, rank: int = 0, offset: int = 0) -> Workload:
+    """Copies the output of one task to stdout until the workload has ended, across restarts. Answers how it ended.
+
+    `offset`: where to begin in the output of the attempt that runs now.
+    """
+    attempt = workload.attempt if offset else 0
     while True:
         workload = wait_to_start(client, workload)
         if workload.attempt != attempt:

@@ -122,7 +122,7 @@ def unreachable(failure: SendFailure | None) -> HarchError:
     return HarchError(
         "E0802",
         f"no hub answers: {reason}",
-        hint="start one with `harch up`, or set HARCH_URL; `harch doctor` shows more",
+        hint="start one with `harch up`, choose one with `harch context use`, or set HARCH_URL",
     )
 
 

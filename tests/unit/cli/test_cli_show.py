@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 from click.testing import Result
 from hub_double import HubDouble
+from hypothesis import given
+from hypothesis import strategies as st
 from test_cli_verbs import explanation, workload
+
+from harch.cli.verbs.logs import last_lines
 
 Harch = Callable[..., Result]
 
@@ -44,7 +48,7 @@ def test_show_says_what_was_asked_for_where_it_runs_and_what_happened(harch: Har
     assert lines[0] == "train (wl_1): running"
     for line in (
         "  why         It waits for 8 GPUs.",
-        "  request     2 tasks of 8 GPU of any model",
+        "  request     2 tasks of 8 GPUs of any model",
         "  command     true",
         "  hub         dakar, under a lease of dakhla",
         "  task 0      dakhla-n1: g1, g2",
@@ -100,3 +104,32 @@ def test_wait_as_json_says_whom_it_gave_up_on(harch: Harch, hub: HubDouble) -> N
     done = harch("wait", "done", "late", "--timeout", "0s", "--json")
     found = json.loads(done.stdout)
     assert (done.exit_code, found["timed_out"], found["total"]) == (124, "late", 1)
+
+
+@given(st.lists(st.sampled_from([b"a\n", b"\n", b"bc", b"d\ne\nf", b""])), st.integers(0, 6))
+def test_the_last_lines_are_the_end_of_the_text(pieces: list[bytes], lines: int) -> None:
+    text = b"".join(pieces)
+    assert last_lines(pieces, lines) == b"".join(text.splitlines(keepends=True)[-lines:] if lines else [])
+
+
+def test_the_output_of_a_gang_is_told_apart_by_rank(harch: Harch, hub: HubDouble) -> None:
+    hub.on("GET /workloads/train", workload())
+    for words, shown in (
+        (("--all-ranks",), "[0] one\n[0] two\n[1] three\n"),
+        (("--all-ranks", "--tail", "1"), "[0] two\n[1] three\n"),
+    ):
+        hub.on("GET /workloads/wl_1/logs", b"one\ntw", b"o\n", b"", b"three", b"")
+        assert harch("logs", "train", *words).stdout == shown
+    hub.on("GET /workloads/wl_1/logs", b"one\n", b"", b"three", b"")
+    found = json.loads(harch("logs", "train", "--all-ranks", "--json").stdout)
+    assert [(one["rank"], one["text"]) for one in found["items"]] == [(0, "one\n"), (1, "three")]
+
+
+def test_a_tail_is_followed_from_where_it_ends(harch: Harch, hub: HubDouble) -> None:
+    hub.on("GET /workloads/train", workload("running"))
+    hub.on("GET /workloads/wl_1", workload("completed"))
+    hub.on("GET /workloads/wl_1/logs", b"one\ntwo\n", b"", b"three\n", b"")
+    assert harch("logs", "train", "-f", "--tail", "1").stdout == "two\nthree\n"
+    offsets = [asked.params["offset"] for asked in hub.asked if asked.path.endswith("/logs")]
+    assert offsets[:3] == ["0", "8", "8"]
+    assert harch("logs", "train", "-f", "--all-ranks").exit_code == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from typing import TYPE_CHECKING
 
 import click
@@ -12,48 +13,105 @@ from harch.cli.failure import INTERRUPTED_EXIT_CODE
 from harch.cli.remote import connect, remote_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-    from harch.sdk import Client, Event
+    from harch.sdk import Client, Event, Workload
 
 
 # `harch logs`: print the output of a workload.
+
+
+_TAIL_MAX = 1_000_000
 
 
 @click.command()
 @click.argument("ref", metavar="ID")
 @click.option("-f", "--follow", "following", is_flag=True, help="Follow until the workload has ended.")
 @click.option("--rank", type=click.IntRange(min=0), default=0, show_default=True, help="Rank of the task in a gang.")
+@click.option("--all-ranks", is_flag=True, help="Every task of a gang, one after the other, each line with its rank.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Attempt of a restarted workload (default: the newest).")
+@click.option("--tail", type=click.IntRange(0, _TAIL_MAX), metavar="N", help="Only the last N lines.")
 @remote_options
-def logs_command(ref: str, following: bool, rank: int, attempt: int | None, hub: str | None, as_json: bool) -> int:
+def logs_command(
+    ref: str,
+    following: bool,
+    rank: int,
+    all_ranks: bool,
+    attempt: int | None,
+    tail: int | None,
+    hub: str | None,
+    as_json: bool,
+) -> int:
     """Print the output of a workload.
 
     stdout and stderr of one task, as they were written. ID is an id or a name. With --json, one document:
-    {"id", "rank", "text"}; -f is always text.
+    {"id", "rank", "text"}, of all ranks under `items`; -f is always text.
     """
     from harch.cli.follow import follow
     from harch.cli.output import emit_json
+    from harch.sdk.exchange import RetryPolicy
+    from harch.sdk.streams import LogStream
 
-    if following and (as_json or attempt is not None):
-        raise HarchError("E0201", "-f excludes --json and --attempt", hint="the followed output is plain text")
+    if following and (as_json or attempt is not None or all_ranks):
+        only = "-f excludes --json, --attempt and --all-ranks"
+        raise HarchError("E0201", only, hint="the followed output is the plain text of one task")
     with connect(hub) as client:
         workload = client.workloads.get(ref)
         if following:
+            offset = 0
+            if tail is not None:
+                machine = LogStream(RetryPolicy(), workload.id, rank=rank, attempt=None, offset=0, follow=False)
+                _copy([last_lines(client.stream(machine), tail)], b"")
+                offset = machine.offset
             try:
-                follow(client, workload, rank=rank)
+                follow(client, workload, rank=rank, offset=offset)
             except KeyboardInterrupt:
                 return INTERRUPTED_EXIT_CODE
             return 0
-        pieces = client.workloads.logs(workload.id, rank=rank, attempt=attempt)
+        items = []
+        for one in range(_tasks(workload)) if all_ranks else (rank,):
+            pieces: Iterable[bytes] = client.workloads.logs(workload.id, rank=one, attempt=attempt)
+            if tail is not None:
+                pieces = [last_lines(pieces, tail)]
+            if as_json:
+                text = b"".join(pieces).decode("utf-8", errors="replace")
+                items.append({"id": workload.id, "rank": one, "text": text})
+            else:
+                _copy(pieces, f"[{one}] ".encode() if all_ranks else b"")
         if as_json:
-            text = b"".join(pieces).decode("utf-8", errors="replace")
-            emit_json({"id": workload.id, "rank": rank, "text": text})
-            return 0
-        for piece in pieces:
-            sys.stdout.buffer.write(piece)
-        sys.stdout.buffer.flush()
+            emit_json({"items": items, "total": len(items)} if all_ranks else items[0])
     return 0
+
+
+def last_lines(pieces: Iterable[bytes], lines: int) -> bytes:
+    """The last so many lines; one without an end counts, too."""
+    kept: deque[bytes] = deque(maxlen=lines)
+    open_line = b""
+    for piece in pieces:
+        *ended, open_line = (open_line + piece).split(b"\n")
+        kept.extend(line + b"\n" for line in ended)
+    if open_line:
+        kept.append(open_line)
+    return b"".join(kept)
+
+
+def _copy(pieces: Iterable[bytes], prefix: bytes) -> None:
+    """`prefix` goes before each line; then the last one is ended, too, or the next task would go on in it."""
+    at_start = True
+    for piece in filter(None, pieces):
+        text = piece
+        if prefix:
+            text = (prefix if at_start else b"") + piece[:-1].replace(b"\n", b"\n" + prefix) + piece[-1:]
+        sys.stdout.buffer.write(text)
+        at_start = piece.endswith(b"\n")
+    if prefix and not at_start:
+        sys.stdout.buffer.write(b"\n")
+    sys.stdout.buffer.flush()
+
+
+def _tasks(workload: Workload) -> int:
+    tasks = workload.spec.get("tasks", 1)
+    return tasks if isinstance(tasks, int) else 1
 
 
 # `harch events`: print what happened; -f goes on.

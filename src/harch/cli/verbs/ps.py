@@ -141,6 +141,7 @@ def _show(page: Page[Workload] | FederationPage, listing: Listing, *, hubs: bool
         row,
         name=lambda workload: workload.id,
         document=lambda items: replaced(page, items=items),
+        none="no workloads",
     )
     if not listing.is_table:
         return

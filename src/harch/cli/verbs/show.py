@@ -92,7 +92,8 @@ def _request(workload: Workload) -> str:
     tasks = workload.spec.get("tasks", 1)
     model = resources.get("gpu_model") or " or ".join(resources.get("gpu_models") or ())
     share = resources.get("gpu_fraction")
-    gpus = f"{share if share is not None else resources.get('gpus', 0)} GPU of {model or 'any model'}"
+    count = share if share is not None else resources.get("gpus", 0)
+    gpus = f"{count} GPU{'s' if count != 1 else ''} of {model or 'any model'}"
     rest = [
         f"{resources[name]:g} {unit}" for name, unit in (("cpus", "cpus"), ("memory_gb", "GB")) if name in resources
     ]
@@ -143,10 +144,11 @@ def wait_command(refs: tuple[str, ...], what: str, timeout_s: float | None, hub:
                 workloads.append(workload)
                 if not as_json:
                     note(how_it_ended(workload) if workload.is_final else f"{workload.name} {workload.status}")
-    except TimeoutError as error:
+    except TimeoutError:
         late = refs[len(workloads)]
         if not as_json:
-            note(f"{error}; `harch why {late}` says what it waits for")
+            words = "is not running" if what == "running" else "has not ended"
+            note(f"{late} {words} after {timeout_s:g} s; `harch why {late}` says why")
     except KeyboardInterrupt:
         return INTERRUPTED_EXIT_CODE
     if as_json:
