@@ -171,7 +171,10 @@ def test_a_killed_runner_comes_back_and_what_was_lent_to_it_runs_on_once(federat
 
 def test_why_shows_every_hub_and_every_rule(federation: Federation) -> None:
     job = federation.json("run", "-d", "--gpus", "8", "--name", "asked", "--", "sleep", "60")
-    why = federation.harch("why", "asked")
+    short = federation.harch("why", "asked")
+    assert short.stdout.startswith(f"asked ({job['id']}): placed\n")
+    assert "`harch why asked --all` shows every rule" in short.stderr
+    why = federation.harch("why", "asked", "--all")
     for word in ("Dakhla", "Tangier", "Casablanca", "Dakar", "Abidjan", "residency", "capacity"):
         assert word.lower() in why.stdout.lower(), why.stdout
     assert federation.harch("stop", job["id"]).returncode == 0

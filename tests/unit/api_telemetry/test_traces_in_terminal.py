@@ -52,7 +52,7 @@ def test_words_and_selectors_find_the_same(harch: Callable[..., Result]) -> None
     found = json.loads(by_words.stdout)
     assert [one["traceID"] for one in found["items"]] == [TRACE]
     assert json.loads(by_selector.stdout) == found
-    assert harch("search", "name=never").stdout == "no traces found\n"
+    assert harch("search", "name=never").stderr == "no traces found\n"
 
 
 def test_a_mistake_in_a_query_is_told_with_its_place_and_the_exit_code_of_usage(harch: Callable[..., Result]) -> None:

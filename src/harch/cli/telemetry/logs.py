@@ -9,7 +9,7 @@ import click
 
 from harch.base.errors import HarchError
 from harch.cli.failure import INTERRUPTED_EXIT_CODE
-from harch.cli.remote import hub_option, hub_url, json_option
+from harch.cli.remote import json_option
 from harch.cli.telemetry.query import STEPS, all_hubs_option, curves_of, draw, seconds, show, tenant_option, url_option
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ _NAMES = ("service_name", "job", "app", "container", "filename")
 @click.option("--step", "step_text", metavar="DURATION", help="Step of numeric queries (default: 240 steps).")
 @click.option("--labels", "with_labels", is_flag=True, help="Print all labels of every line.")
 @all_hubs_option
-@hub_option
 @url_option
 @tenant_option
 @json_option
@@ -54,7 +53,6 @@ def logs(
     step_text: str | None,
     with_labels: bool,
     all_hubs: bool,
-    hub: str | None,
     url: str | None,
     tenant: str | None,
     as_json: bool,
@@ -73,13 +71,11 @@ def logs(
     from harch.sdk.sentinel import QueryAnswer, SentinelClient
 
     span_s = seconds(since)
-    if hub is not None and url is not None:
-        raise HarchError("E0201", "--hub and --url are mutually exclusive", hint="give one of them")
     if all_hubs and following:
         raise HarchError("E0201", "--follow takes one hub", hint="omit --all-hubs, or name one with --hub")
     end_ns = round(SystemClock().now().timestamp() * 1e9)
     start_ns = end_ns - round(span_s * 1e9)
-    with SentinelClient(url or _sentinel_of(hub), tenant=tenant, hubs="all" if all_hubs else "") as client:
+    with SentinelClient(url, tenant=tenant, hubs="all" if all_hubs else "") as client:
         if following:
             return _follow(client, logql, start_ns, limit, with_labels=with_labels, as_json=as_json)
         step_s = seconds(step_text) if step_text else max(1.0, span_s / STEPS)
@@ -99,12 +95,6 @@ def logs(
     else:
         _print_lines(found.lines, with_labels)
     return 0
-
-
-def _sentinel_of(hub: str | None) -> str | None:
-    from harch.sdk.sentinel import sentinel_url_beside
-
-    return None if hub is None else sentinel_url_beside(hub_url(hub))
 
 
 def _follow(client: SentinelClient, logql: str, start_ns: int, limit: int, *, with_labels: bool, as_json: bool) -> int:

@@ -4,15 +4,16 @@ once or live.
 
 from __future__ import annotations
 
+import functools
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from harch.base.errors import HarchError
-from harch.cli.remote import json_option
+from harch.cli.remote import hub_url, json_option
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -28,7 +29,25 @@ if TYPE_CHECKING:
 CURVES_MAX = 7
 STEPS = 240
 
-url_option = click.option("--url", help="Address of SENTINEL (default: HARCH_SENTINEL_URL, or beside the hub).")
+F = TypeVar("F", bound=Callable[..., object])
+
+
+def url_option(command: F) -> F:
+    """`--hub` and `--url`; the command gets the address, which is None where neither is given."""
+
+    @functools.wraps(command)
+    def with_address(*args: object, hub: str | None, url: str | None, **kwargs: object) -> object:
+        from harch.sdk.sentinel import sentinel_url_beside
+
+        if hub is not None and url is not None:
+            raise HarchError("E0201", "--hub and --url are mutually exclusive", hint="give one of them")
+        return command(*args, url=url if hub is None else sentinel_url_beside(hub_url(hub)), **kwargs)
+
+    named = click.option("--hub", metavar="NAME", help="Query the SENTINEL of this hub.")
+    placed = click.option("--url", help="Address of SENTINEL (default: HARCH_SENTINEL_URL, or beside the hub).")
+    return named(placed(with_address))  # type: ignore[return-value] # click hands it what the command does not take
+
+
 tenant_option = click.option("--tenant", help="Tenant to query (default: your own).")
 all_hubs_option = click.option(
     "--all-hubs", "all_hubs", is_flag=True, help="Query all hubs; refusals and omitted groups are named on stderr."
@@ -166,6 +185,7 @@ _BAR_WIDTH = 30
 @click.option("--file", "path", type=click.Path(dir_okay=False), help="Your own dashboard, YAML or JSON.")
 @click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
 @click.option("--range", "range_text", metavar="DURATION", help="Override the dashboard's time range.")
+@all_hubs_option
 @url_option
 @tenant_option
 @json_option
@@ -174,6 +194,7 @@ def dash(
     path: str | None,
     watch: bool,
     range_text: str | None,
+    all_hubs: bool,
     url: str | None,
     tenant: str | None,
     as_json: bool,
@@ -198,7 +219,7 @@ def dash(
     span = seconds(range_text or dashboard.range)
     clock = SystemClock()
     console = Console(highlight=False)
-    with SentinelClient(url, tenant=tenant) as client:
+    with SentinelClient(url, tenant=tenant, hubs="all" if all_hubs else "") as client:
         if as_json:
             emit_json(_answers(client, dashboard, span, clock.now().timestamp()))
             return
@@ -241,13 +262,16 @@ def _screen(client: SentinelClient, dashboard: Dashboard, span: float, now: floa
     across = 2 if columns >= 120 else 1
     width = columns // across - 2
     boxes: list[RenderableType] = []
+    problems: dict[str, int] = {}  # each is said once, below, however many panels have it
     for panel in dashboard.panels:
         try:
             inside: RenderableType = _drawn(client, panel, span, now, width - 4)
         except HarchError as problem:
-            inside = Text(problem.message, "red")
+            sentence = "; ".join(filter(None, (problem.message, problem.hint)))
+            inside = Text(f"see ({problems.setdefault(sentence, len(problems) + 1)}) below", "red")
         boxes.append(Box(inside, title=panel.title, width=width))
-    return Group(Text(dashboard.title, "bold"), Columns(boxes, padding=0))
+    notes = [Text(f"({number}) {sentence}", "red") for sentence, number in problems.items()]
+    return Group(Text(dashboard.title, "bold"), Columns(boxes, padding=0), *notes)
 
 
 def _drawn(client: SentinelClient, panel: DashboardPanel, span: float, now: float, width: int) -> RenderableType:
@@ -259,13 +283,15 @@ def _drawn(client: SentinelClient, panel: DashboardPanel, span: float, now: floa
     if panel.kind == "line":
         answer = client.query_range(panel.query, now - span, now, max(1.0, span / STEPS))
         curves = curves_of(answer.matrix, panel.legend)[:CURVES_MAX]
+        if not any(curve.points for curve in curves):
+            return _no_data(answer, panel)
         return chart_text(curves, max(10, width - 12), 8, unit=panel.unit, zero_based=panel.zero_based)
     answer = client.query(panel.query, now)
     values = [
         (legend_of(panel.legend, one.metric), float(one.value[1])) for one in answer.vector if one.value is not None
     ]
     if not values:
-        return Text("no data", "dim")
+        return _no_data(answer, panel)
     if panel.kind == "value":
         return Text("   ".join(short_number(value, panel.unit) for _, value in values), "bold")
     text = Text()
@@ -276,3 +302,13 @@ def _drawn(client: SentinelClient, panel: DashboardPanel, span: float, now: floa
         text.append(bar, "cyan")
         text.append(f" {short_number(value, panel.unit)}\n")
     return text
+
+
+def _no_data(answer: QueryAnswer, panel: DashboardPanel) -> RenderableType:
+    """Why a panel is empty, as far as SENTINEL says."""
+    from rich.text import Text
+
+    from harch.cli.output import clean
+
+    reasons = "; ".join((*answer.warnings, *answer.infos))
+    return Text(clean(f"no data: {reasons or f'nothing matches {panel.query}'}"), "dim")

@@ -77,7 +77,7 @@ def description(workload: Workload, explanation: Explanation, now: datetime) -> 
         yield f"task {task.rank}", f"{task.node_id}: {', '.join(task.gpu_ids) or 'no GPU'}"
     if len(workload.placement) > _NODES_LISTED:
         yield "", f"and {len(workload.placement) - _NODES_LISTED} more tasks"
-    for end in workload.task_ends[:_NODES_LISTED]:
+    for end in sorted(workload.task_ends, key=lambda end: end.rank)[:_NODES_LISTED]:
         code = "" if end.exit_code is None else f" with {end.exit_code}"
         yield f"task {end.rank}", f"{end.reason.replace('_', ' ')}{code}{f': {end.detail}' if end.detail else ''}"
     for text in explanation.power:
