@@ -169,6 +169,16 @@ def test_a_killed_runner_comes_back_and_what_was_lent_to_it_runs_on_once(federat
         del federation.environment["HARCH_URL"]
 
 
+def test_it_is_found_from_any_folder_by_its_context(federation: Federation, tmp_path: Path) -> None:
+    others = {"HARCH_HOME", "HARCH_PORT_BASE", "HARCH_URL", "HARCH_API_KEY"}
+    environment = {name: value for name, value in federation.environment.items() if name not in others}
+    environment["HARCH_CONTEXT"] = f"local-{federation.environment['HARCH_PORT_BASE']}"
+    command = [*HARCH, "hubs", "-o", "name"]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == list(HUBS), done.stderr
+    assert any(line.startswith(f"context  {environment['HARCH_CONTEXT']} (") for line in federation.said)
+
+
 def test_why_shows_every_hub_and_every_rule(federation: Federation) -> None:
     job = federation.json("run", "-d", "--gpus", "8", "--name", "asked", "--", "sleep", "60")
     short = federation.harch("why", "asked")
