@@ -67,8 +67,11 @@ def test_contexts_are_listed_chosen_and_removed(harch: Harch, hub: HubDouble, tm
     assert harch("context", "use", "two").stdout == "context two is in use\n"
     assert json.loads(harch("context", "ls", "--json").stdout)["current"] == "two"
     assert harch("context", "rm", "two").exit_code == 0
+    assert "(missing)" not in harch("context", "ls").stdout
     assert key.exists(), "only what `harch login` stored is its own"
     assert json.loads(harch("context", "ls", "--json").stdout)["current"] == ""
+    key.unlink()
+    assert f"{key} (missing)" in harch("context", "ls").stdout
     missing = harch("context", "use", "two")
     assert missing.exit_code == 2
     assert "no context named `two`" in missing.stderr

@@ -48,7 +48,8 @@ def ls(listing: Listing) -> None:
 
     def row(one: HubContext) -> tuple[object, ...]:
         name = f"{one.name} *" if one.name == known.current else one.name
-        return name, len(one.hubs), one.hubs[0], one.key_file
+        there = Path(one.key_file).expanduser().exists()
+        return name, len(one.hubs), one.hubs[0], one.key_file if there else f"{one.key_file} (missing)"
 
     listing.show(
         [known.by_name[name] for name in sorted(known.by_name)],
