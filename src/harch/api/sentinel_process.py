@@ -174,7 +174,7 @@ class SentinelChild:
         return RunningProcess(ProcessRecord(child.pid, start_ticks(child.pid), fingerprint), child)
 
     async def _watched(self, process: RunningProcess) -> int | None:
-        """Validity in hours. If the hub is to stop, it is stopped as well."""
+        """Its exit code, once it has ended. If the hub is to stop, it is stopped as well."""
         try:
             return await process.ended()
         except asyncio.CancelledError:
