@@ -106,8 +106,8 @@ def test_lines_of_daemons_and_tasks_are_found_by_who_may_see_them(site: Site) ->
     assert len(site.lines('{job="harchos-task"}', {**site.admin, "X-Scope-OrgID": "acme"})) == 4
     for job in ("harchos-hub", "harchos-agent", "harchos-sentinel"):
         until(lambda job=job: site.lines(f'{{job="{job}", hub="dakhla"}}', site.admin), job)
-    named = site.lines('{job="harchos-hub"} | trace_id != ""', site.admin)
-    assert any("submitted" in text for _, text in named)
+    traced = '{job="harchos-hub"} |= "submitted" | trace_id != ""'
+    until(lambda: site.lines(traced, site.admin), "the hub's line about the submission, with its trace")
     data = site.state / "sentinel" / "data"
     assert [path for path in data.rglob("*") if path.is_file() and KEY.encode() in path.read_bytes()] == []
 
