@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harch.base.errors import HarchError
+from harch.hub.carbon.accounts import ENDED_AT_ONCE
 from harch.hub.carbon.forecast import HourBook
 from harch.hub.carbon.signals import CARBON, CARBON_AHEAD, CARBON_FILE_NAME
 from harch.hub.service import HubService, build_hub
@@ -148,3 +149,20 @@ async def test_without_a_carbon_file_nobody_is_asked(tmp_path: Path, clock: SimC
     assert hub.carbon._sources.client is None
     assert isinstance(hub.peers()[0], PeerView)
     await hub.close()
+
+
+async def test_many_ended_jobs_are_accounted_for_in_turns_with_whoever_waits(hub: HubService, clock: SimClock) -> None:
+    accounts, turns = hub.carbon._accounts, 0
+
+    async def somebody_else() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    accounts._started = {f"wl_{number}" for number in range(10 * ENDED_AT_ONCE)}
+    other = asyncio.create_task(somebody_else())
+    assert await accounts._ended({}, {}, clock.now(), (clock.now(), clock.now())) == []
+    other.cancel()
+    assert turns >= 10
+    assert accounts._started == set()

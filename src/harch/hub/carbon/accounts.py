@@ -30,6 +30,7 @@ from harch.workloads.lifecycle import State, Workload
 EVENTS_PER_READ = 5000
 UNBOOKED_MAX = 48  # intervals that wait for the disk; beyond, the oldest are lost and the log says so
 JUMP_MIN = timedelta(seconds=STEP_S_MIN)  # a smaller one is the clock being put right
+ENDED_AT_ONCE = 250  # ended jobs, two milliseconds, between which others get the event loop
 GAP_MAX = timedelta(days=1)  # how long a hub may have been away and still charge work that ran on
 NOT_BOOKED = 0  # the place of a charge whose interval is still open
 
@@ -75,7 +76,7 @@ class Accounts:
         self.load_kw, self._peers = load_kw(present, self._whole), self._published()
         if until <= meter.last and not leap:
             return
-        ended = self._ended(present, before, clock_now, (meter.last, until))
+        ended = await self._ended(present, before, clock_now, (meter.last, until))
         sample = replace(signals, taken_at=min(signals.taken_at + self._ahead, until))
         self._waiting.extend(meter.look(until, present, ended, sample))
         if leap:
@@ -240,18 +241,23 @@ class Accounts:
             if len(found) < EVENTS_PER_READ:
                 return started
 
-    def _ended(
+    async def _ended(
         self,
         present: Mapping[str, tuple[Work, State]],
         before: Mapping[tuple[str, int], Work],
         now: datetime,
         between: tuple[datetime, datetime],
     ) -> list[Run]:
-        """Work that ran since the last look and does so no more: seen then, or begun since."""
+        """Work that ran since the last look and does so no more: seen then, or begun since.
+
+        There may be a hundred thousand of them, and submissions wait meanwhile: they get their turn now and then.
+        """
         registry = self._jobs.machine.state.registry.workloads
         earliest, latest = between
         gone: list[Run] = []
-        for job in (self._started | self._seen) - present.keys():
+        for count, job in enumerate((self._started | self._seen) - present.keys(), start=1):
+            if count % ENDED_AT_ONCE == 0:
+                await asyncio.sleep(0)
             workload = registry.get(job)
             if workload is None or (workload.runner_hub and not workload.borrowed) or workload.completed_at is None:
                 continue
