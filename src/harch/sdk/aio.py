@@ -23,6 +23,7 @@ from harch.sdk.pipelines import AsyncPipelines, PipelineOperations
 from harch.sdk.settings import (
     STREAM_TIMEOUT_S,
     TIMEOUT_S,
+    Settings,
     client_options,
     explain_missing_key,
     failure_of,
@@ -69,7 +70,7 @@ class AsyncClient:
         self._retry = retry or RetryPolicy()
         self._ops = Operations(self._retry, SystemClock().monotonic_s)
         self._transport, self._timeout_s, self._on_failover = transport, timeout_s, on_failover
-        self._http = self._opened()
+        self._http = self._opened(self.settings)
         self._earlier: list[httpx.AsyncClient] = []  # other tasks may still be using them
         self.workloads = AsyncWorkloads(self, self._ops, self._retry)
         self.hubs = AsyncHubs(self.run, HubOperations(self._retry))
@@ -158,27 +159,29 @@ class AsyncClient:
         await self.close()
 
     async def _send(self, request: ApiRequest) -> ApiReply | SendFailure:
+        tried = self.settings
         try:
             response = await self._http.send(self._built(request, None))
         except httpx.ConnectError as error:  # nobody has heard the request: it may go to another hub
-            return await self._send(request) if self._moved() else failure_of(error, self.settings.url)
+            return await self._send(request) if self._moved(tried) else failure_of(error, tried.url)
         except httpx.TransportError as error:
-            return failure_of(error, self.settings.url)
+            return failure_of(error, tried.url)
         return ApiReply(response.status_code, dict(response.headers), response.content)
 
-    def _moved(self) -> bool:
-        """To the next hub of the context; False if there is none."""
-        elsewhere = self.settings.elsewhere()
+    def _moved(self, tried: Settings) -> bool:
+        """Whether there is another hub of the context to ask. Of requests that failed together, the first one moves."""
+        if self.settings is not tried:
+            return True
+        elsewhere = tried.elsewhere()
         if elsewhere is None:
             return False
-        self._on_failover(self.settings.url, elsewhere.url)
-        self.settings = elsewhere
+        self._on_failover(tried.url, elsewhere.url)
         self._earlier.append(self._http)
-        self._http = self._opened()
+        self.settings, self._http = elsewhere, self._opened(elsewhere)
         return True
 
-    def _opened(self) -> httpx.AsyncClient:
-        return httpx.AsyncClient(transport=self._transport, timeout=self._timeout_s, **client_options(self.settings))
+    def _opened(self, settings: Settings) -> httpx.AsyncClient:
+        return httpx.AsyncClient(transport=self._transport, timeout=self._timeout_s, **client_options(settings))
 
     def _built(self, request: ApiRequest, timeout_s: float | None) -> httpx.Request:
         built = self._http.build_request(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
@@ -23,6 +24,7 @@ from harch.sdk.pipelines import PipelineOperations, Pipelines
 from harch.sdk.settings import (
     STREAM_TIMEOUT_S,
     TIMEOUT_S,
+    Settings,
     client_options,
     explain_missing_key,
     failure_of,
@@ -69,8 +71,9 @@ class Client:
         self._retry = retry or RetryPolicy()
         self._ops = Operations(self._retry, SystemClock().monotonic_s)
         self._transport, self._timeout_s, self._on_failover = transport, timeout_s, on_failover
-        self._http = self._opened()
+        self._http = self._opened(self.settings)
         self._earlier: list[httpx.Client] = []  # other threads may still be using them
+        self._moving = threading.Lock()
         self.workloads = Workloads(self, self._ops, self._retry)
         self.hubs = Hubs(self.run, HubOperations(self._retry))
         self.gpus = Gpus(self, self._ops)
@@ -156,27 +159,30 @@ class Client:
         self.close()
 
     def _send(self, request: ApiRequest) -> ApiReply | SendFailure:
+        tried = self.settings
         try:
             response = self._http.send(self._built(request, None))
         except httpx.ConnectError as error:  # nobody has heard the request: it may go to another hub
-            return self._send(request) if self._moved() else failure_of(error, self.settings.url)
+            return self._send(request) if self._moved(tried) else failure_of(error, tried.url)
         except httpx.TransportError as error:
-            return failure_of(error, self.settings.url)
+            return failure_of(error, tried.url)
         return ApiReply(response.status_code, dict(response.headers), response.content)
 
-    def _moved(self) -> bool:
-        """To the next hub of the context; False if there is none."""
-        elsewhere = self.settings.elsewhere()
-        if elsewhere is None:
-            return False
-        self._on_failover(self.settings.url, elsewhere.url)
-        self.settings = elsewhere
-        self._earlier.append(self._http)
-        self._http = self._opened()
-        return True
+    def _moved(self, tried: Settings) -> bool:
+        """Whether there is another hub of the context to ask. Of requests that failed together, the first one moves."""
+        with self._moving:
+            if self.settings is not tried:
+                return True
+            elsewhere = tried.elsewhere()
+            if elsewhere is None:
+                return False
+            self._on_failover(tried.url, elsewhere.url)
+            self._earlier.append(self._http)
+            self.settings, self._http = elsewhere, self._opened(elsewhere)
+            return True
 
-    def _opened(self) -> httpx.Client:
-        return httpx.Client(transport=self._transport, timeout=self._timeout_s, **client_options(self.settings))
+    def _opened(self, settings: Settings) -> httpx.Client:
+        return httpx.Client(transport=self._transport, timeout=self._timeout_s, **client_options(settings))
 
     def _built(self, request: ApiRequest, timeout_s: float | None) -> httpx.Request:
         built = self._http.build_request(

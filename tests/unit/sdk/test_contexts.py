@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
@@ -199,6 +201,34 @@ class TestFailover:
         known(tmp_path, "one")
         async with AsyncClient(transport=hubs_of_which(20, [])) as client:
             await client.health()
+            assert client.settings.url == "http://127.0.0.1:20"
+
+    async def test_requests_that_fail_together_leave_out_no_hub(self, tmp_path: Path) -> None:
+        known(tmp_path, "one")
+        answer = hubs_of_which(20, [])
+
+        async def later(request: httpx.Request) -> httpx.Response:
+            await asyncio.sleep(0)  # all of them are on their way before the first one fails
+            return answer.handle_request(request)
+
+        async with AsyncClient(transport=httpx.MockTransport(later), retry=_once()) as client:
+            await asyncio.gather(*(client.health() for _ in range(5)))
+            assert client.settings.url == "http://127.0.0.1:20"
+
+    def test_so_do_requests_of_several_threads(self, tmp_path: Path) -> None:
+        known(tmp_path, "one")
+        answer, together = hubs_of_which(20, []), threading.Barrier(5)
+
+        def at_once(request: httpx.Request) -> httpx.Response:
+            if request.url.port == 10:
+                together.wait(10)
+            return answer.handle_request(request)
+
+        with (
+            Client(transport=httpx.MockTransport(at_once), retry=_once()) as client,
+            ThreadPoolExecutor(5) as threads,
+        ):
+            assert len(list(threads.map(lambda _: client.health(), range(5)))) == 5
             assert client.settings.url == "http://127.0.0.1:20"
 
     def test_a_hub_that_is_named_is_the_only_one_asked(self, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from harch.workloads.lifecycle import State, Workload
 EVENTS_PER_READ = 5000
 UNBOOKED_MAX = 48  # intervals that wait for the disk; beyond, the oldest are lost and the log says so
 JUMP_MIN = timedelta(seconds=STEP_S_MIN)  # a smaller one is the clock being put right
-ENDED_AT_ONCE = 250  # ended jobs, two milliseconds, between which others get the event loop
+ENDED_AT_ONCE = 250  # ended jobs, about two milliseconds of work; then whoever else waits for the event loop gets it
 GAP_MAX = timedelta(days=1)  # how long a hub may have been away and still charge work that ran on
 NOT_BOOKED = 0  # the place of a charge whose interval is still open
 
@@ -250,7 +250,7 @@ class Accounts:
     ) -> list[Run]:
         """Work that ran since the last look and does so no more: seen then, or begun since.
 
-        There may be a hundred thousand of them, and submissions wait meanwhile: they get their turn now and then.
+        There may be a hundred thousand of them, so the event loop is let go in between: submissions wait for it.
         """
         registry = self._jobs.machine.state.registry.workloads
         earliest, latest = between
