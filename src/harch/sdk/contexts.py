@@ -76,6 +76,22 @@ def context_in_use() -> HubContext | None:
     return known.named(name) if name else None
 
 
+def hubs_beside(url: str, key_file: Path) -> tuple[str, ...]:
+    """The other hubs of a federation that was started here: of the context that has this hub and this key file.
+
+    None where no context is that one, or where the file of contexts cannot be used: this hub is known without it.
+    """
+    try:
+        known = read_contexts(contexts_file())
+    except HarchError:
+        return ()
+    path = str(key_file.absolute())
+    for one in known.by_name.values():
+        if one.key_file == path and url in one.hubs:
+            return tuple(hub for hub in one.hubs if hub != url)
+    return ()
+
+
 def read_contexts(path: Path) -> KnownContexts:
     """None are known where there is no file. Raises E0202 for one that is not as it should be."""
     try:

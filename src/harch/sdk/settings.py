@@ -17,7 +17,7 @@ from harch.base.errors import HarchError
 from harch.base.guarded_http import http_address
 from harch.base.hosts import address_of
 from harch.base.tracing.spans import TRACEPARENT, TraceContext
-from harch.sdk.contexts import context_in_use
+from harch.sdk.contexts import context_in_use, hubs_beside
 from harch.sdk.exchange import ApiRequest, SendFailure
 
 _KEY_BYTES_MAX = 4096
@@ -52,8 +52,11 @@ def settings_from_env(url: str | None = None, api_key: str | None = None) -> Set
     context = None if given or _is_here(key_file) else context_in_use()
     if context is not None:
         hubs, key_file = context.hubs, Path(context.key_file).expanduser()
+    elif given:
+        hubs = (given,)
     else:
-        hubs = (given or f"http://127.0.0.1:{ports_from_env().api(0)}",)
+        here = f"http://127.0.0.1:{ports_from_env().api(0)}"
+        hubs = (here, *hubs_beside(here, key_file))
     address, *others = map(normal_url, hubs)
     if api_key:
         return Settings(address, api_key, "argument", tuple(others))

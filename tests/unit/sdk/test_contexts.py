@@ -88,6 +88,31 @@ class TestChoice:
         monkeypatch.setenv("HARCH_CONTEXT", "one")
         assert settings_from_env().api_key == "hsk_one"
 
+    def test_a_federation_that_was_started_here_has_its_other_hubs_too(self) -> None:
+        Path(".harch").mkdir()
+        key = Path(".harch/admin.key")
+        key.write_text("hsk_here")
+        hubs = ("http://127.0.0.1:7701", "http://127.0.0.1:7702")
+        with changing_contexts(contexts_file()) as found:
+            found[0] = found[0].with_context(HubContext("local", hubs, str(key.absolute())))
+        here = settings_from_env()
+        assert (here.url, here.others, here.api_key) == (hubs[0], hubs[1:], "hsk_here")
+        assert settings_from_env(hubs[0]).others == (), "a hub that is named is the only one"
+
+    def test_its_key_goes_to_no_hub_of_another_federation(self) -> None:
+        Path(".harch").mkdir()
+        Path(".harch/admin.key").write_text("hsk_here")
+        with changing_contexts(contexts_file()) as found:
+            strange = HubContext("strange", ("http://127.0.0.1:7701", "http://192.0.2.1"), "/somewhere/else.key")
+            found[0] = found[0].with_context(strange)
+            moved = HubContext(
+                "moved", ("http://127.0.0.1:9701", "http://192.0.2.2"), str(Path(".harch/admin.key").absolute())
+            )
+            found[0] = found[0].with_context(moved)
+        assert settings_from_env().others == ()
+        contexts_file().write_text("]")
+        assert settings_from_env().api_key == "hsk_here", "a broken file of contexts is in nobody's way here"
+
     def test_a_key_of_the_environment_goes_to_the_hubs_of_the_context(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
