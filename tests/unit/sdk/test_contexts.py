@@ -236,9 +236,12 @@ class TestFailover:
             await asyncio.sleep(0)  # all of them are on their way before the first one fails
             return answer.handle_request(request)
 
-        async with AsyncClient(transport=httpx.MockTransport(later), retry=_once()) as client:
+        moves: list[tuple[str, str]] = []
+        transport = httpx.MockTransport(later)
+        async with AsyncClient(transport=transport, retry=_once(), on_failover=lambda *to: moves.append(to)) as client:
             await asyncio.gather(*(client.health() for _ in range(5)))
             assert client.settings.url == "http://127.0.0.1:20"
+        assert len(moves) == 1, "it is said once"
 
     def test_so_do_requests_of_several_threads(self, tmp_path: Path) -> None:
         known(tmp_path, "one")
@@ -249,12 +252,15 @@ class TestFailover:
                 together.wait(10)
             return answer.handle_request(request)
 
+        moves: list[tuple[str, str]] = []
+        transport = httpx.MockTransport(at_once)
         with (
-            Client(transport=httpx.MockTransport(at_once), retry=_once()) as client,
+            Client(transport=transport, retry=_once(), on_failover=lambda *to: moves.append(to)) as client,
             ThreadPoolExecutor(5) as threads,
         ):
             assert len(list(threads.map(lambda _: client.health(), range(5)))) == 5
             assert client.settings.url == "http://127.0.0.1:20"
+        assert len(moves) == 1, "it is said once"
 
     def test_a_hub_that_is_named_is_the_only_one_asked(self, tmp_path: Path) -> None:
         known(tmp_path, "one")
