@@ -105,6 +105,34 @@ def test_a_command_that_does_not_exist_fails_with_that_reason(hub: HubProcess) -
     assert "pythn3" in wait_for(hub, "typo", "failed")["error_message"]
 
 
+def test_running_work_is_restarted_under_its_id_and_ended_work_submitted_once_more(hub: HubProcess) -> None:
+    first = submit(hub, "again", ["/bin/sh", "-c", "echo attempt; exec sleep 600"], restart="never")
+    wait_for(hub, "again", "running")
+    with hub.client() as client:
+        restarted = client.post("/v1/workloads/again/restart")
+        assert restarted.json().get("id") == first["id"], restarted.text
+
+    def second_attempt() -> bool:
+        with hub.client() as client:
+            found = client.get("/v1/workloads/again").json()
+        return bool(found["attempt"] == 2 and found["status"] == "running")
+
+    until(second_attempt, "its second attempt to run")
+    with hub.client() as client:
+        client.patch("/v1/workloads/again", json={"status": "cancelled"})
+    wait_for(hub, "again", "cancelled")
+    with hub.client() as client:
+        path, headers = f"/v1/workloads/{first['id']}/restart", {"idempotency-key": "once"}
+        anew = client.post(path, headers=headers).json()
+        assert client.post(path, headers=headers).json()["id"] == anew["id"], "the same request, repeated"
+        assert anew["id"] != first["id"], anew
+        assert (anew["name"], anew["spec"]["command"]) == ("again", first["spec"]["command"])
+    wait_for(hub, anew["id"], "running")
+    with hub.client() as client:
+        client.patch(f"/v1/workloads/{anew['id']}", json={"status": "cancelled"})
+    wait_for(hub, anew["id"], "cancelled")
+
+
 def test_a_secret_reaches_the_task_as_a_file_and_nothing_else(hub: HubProcess) -> None:
     with hub.client() as client:
         assert client.put("/v1/secrets/TOKEN", json={"value": "s3cr3t-value"}).status_code == 200

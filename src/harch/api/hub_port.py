@@ -362,6 +362,12 @@ class HubPort(Protocol):
 
     async def resume(self, ref: str, *, tenant: str | None) -> Workload: ...
 
+    async def restart(
+        self, ref: str, *, tenant: str | None, reason: str, idempotency_key: str | None, actor: str
+    ) -> Workload:
+        """Running work starts again as its next attempt; ended work is submitted again; E0304 for what waits."""
+        ...
+
     async def stop(self, ref: str, *, tenant: str | None, reason: str) -> Workload: ...
 
     async def delete(self, ref: str, *, tenant: str | None) -> Workload:

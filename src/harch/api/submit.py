@@ -56,14 +56,14 @@ class Submission:
             spec,
             tenant=principal.tenant,
             annotations=annotations,
-            idempotency_key=_idempotency_key(key),
+            idempotency_key=checked_idempotency_key(key),
             actor=principal.key_id,
         )
         view = terraform_workload(workload) if is_terraform else workload_view(workload)
         return (201 if created else 200), _encode(view)
 
 
-def _idempotency_key(value: bytes) -> str | None:
+def checked_idempotency_key(value: bytes) -> str | None:
     if not value:
         return None
     if len(value) > IDEMPOTENCY_KEY_LENGTH_MAX or not value.isascii():

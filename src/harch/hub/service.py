@@ -412,7 +412,8 @@ class HubService:
             work.relabel,
             work.set_carbon_preferences,
         )
-        self.pause, self.resume, self.stop, self.delete = work.pause, work.resume, work.stop, work.delete
+        self.pause, self.resume, self.restart = work.pause, work.resume, work.restart
+        self.stop, self.delete = work.stop, work.delete
         self.plan, self.why = work.plan, work.why
 
     async def run(self) -> None:

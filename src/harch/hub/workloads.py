@@ -20,7 +20,7 @@ from harch.hub.jobs import events as ev
 from harch.hub.jobs.carbon_routing.choices import preview
 from harch.hub.jobs.carbon_routing.explanations import sentences
 from harch.hub.jobs.runtime import JobRuntime
-from harch.hub.jobs.state import JobState, may_leave
+from harch.hub.jobs.state import JobState, may_leave, wrong_state
 from harch.hub.keys import SecretBox
 from harch.hub.policy.service import HubPolicies
 from harch.hub.store import rows
@@ -141,6 +141,26 @@ class HubWorkloads:
     async def resume(self, ref: str, *, tenant: str | None) -> Workload:
         workload = await self.workload(ref, tenant=tenant)
         return await self._apply(workload, ev.ResumeRequested(workload.id))
+
+    async def restart(
+        self, ref: str, *, tenant: str | None, reason: str, idempotency_key: str | None, actor: str = HUB
+    ) -> Workload:
+        """What has ended is submitted once more, as it was."""
+        workload = await self.workload(ref, tenant=tenant)
+        if workload.state.is_final:
+            if workload.borrowed:
+                raise wrong_state(workload, f"it belongs to {workload.owner_hub}, where it can be restarted")
+            # Without a key this would pass for the first submission, repeated.
+            key = idempotency_key or new_id("restart", now=self._clock.now())
+            again, _ = await self.submit(
+                workload.spec,
+                tenant=workload.tenant,
+                annotations=workload.annotations,
+                idempotency_key=key,
+                actor=actor,
+            )
+            return again
+        return await self._apply(workload, ev.RestartRequested(workload.id, reason))
 
     async def stop(self, ref: str, *, tenant: str | None, reason: str) -> Workload:
         workload = await self.workload(ref, tenant=tenant)

@@ -260,6 +260,10 @@ class AsyncWorkloads(_Namespace):
     async def resume(self, ref: str) -> Workload:
         return await self._run(self._ops.set_status(ref, "running"))
 
+    async def restart(self, ref: str) -> Workload:
+        """From its beginning: what runs is stopped first; what has ended is submitted again, and gets a new id."""
+        return await self._run(self._ops.restart(ref))
+
     async def why(self, ref: str) -> Explanation:
         return await self._run(self._ops.why(ref))
 

@@ -261,6 +261,10 @@ class Workloads(_Namespace):
     def resume(self, ref: str) -> Workload:
         return self._run(self._ops.set_status(ref, "running"))
 
+    def restart(self, ref: str) -> Workload:
+        """From its beginning: what runs is stopped first; what has ended is submitted again, and gets a new id."""
+        return self._run(self._ops.restart(ref))
+
     def why(self, ref: str) -> Explanation:
         return self._run(self._ops.why(ref))
 

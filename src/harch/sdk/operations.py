@@ -91,6 +91,13 @@ class Operations:
         reply = yield from exchange(_with_body("PATCH", _workload(ref), {"status": status}), self.policy)
         return decoded(reply, Workload)
 
+    def restart(self, ref: str) -> Operation[Workload]:
+        workload = yield from self.workload(ref)  # repeated by its name, the request could mean the one it has made
+        headers = {"idempotency-key": new_idempotency_key()}
+        request = ApiRequest("POST", f"{_workload(workload.id)}/restart", headers=headers)
+        reply = yield from exchange(request, self.policy)
+        return decoded(reply, Workload)
+
     def why(self, ref: str) -> Operation[Explanation]:
         reply = yield from exchange(ApiRequest("GET", f"{_workload(ref)}/why"), self.policy)
         return decoded(reply, Explanation)

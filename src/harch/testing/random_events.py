@@ -150,6 +150,10 @@ class RandomEvents:
         workload = self.random.choice(paused) if paused else self._some(machine)
         return None if workload is None else ev.ResumeRequested(workload.id)
 
+    def restarted(self, machine: JobMachine) -> ev.Event | None:
+        workload = self._some(machine)
+        return None if workload is None else ev.RestartRequested(workload.id, "again")
+
     def wished(self, machine: JobMachine) -> ev.Event | None:
         workload = self._some(machine)
         return None if workload is None else ev.CarbonPreferencesChanged(workload.id, self._spec("wish").carbon)
@@ -325,6 +329,7 @@ DRAWS: Mapping[object, tuple[int, Drawn]] = {
     ev.StopRequested: (10, RandomEvents.stopped),
     ev.PauseRequested: (6, RandomEvents.paused),
     ev.ResumeRequested: (10, RandomEvents.resumed),
+    ev.RestartRequested: (5, RandomEvents.restarted),
     ev.DataAdded: (4, RandomEvents.data_added),
     ev.DataRetagged: (2, RandomEvents.data_retagged),
     ev.TagsDue: (3, lambda _world, _machine: ev.TagsDue()),

@@ -342,6 +342,13 @@ class FakeHub:
     async def resume(self, ref: str, *, tenant: str | None) -> Workload:
         return await self._move(ref, State.RUNNING, tenant)
 
+    async def restart(
+        self, ref: str, *, tenant: str | None, reason: str, idempotency_key: str | None, actor: str
+    ) -> Workload:
+        workload = await self._move(ref, State.PENDING, tenant)
+        workload.error_message = reason
+        return workload
+
     async def stop(self, ref: str, *, tenant: str | None, reason: str) -> Workload:
         return await self._move(ref, State.CANCELLED, tenant)
 

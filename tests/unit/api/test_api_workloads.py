@@ -85,6 +85,7 @@ async def test_viewers_read_and_change_nothing(user: Client, viewer: Client) -> 
         await viewer.put(f"/workloads/{ident}", json={"priority": "high"}),
         await viewer.patch(f"/workloads/{ident}", json={"status": "cancelled"}),
         await viewer.delete(f"/workloads/{ident}"),
+        await viewer.post(f"/workloads/{ident}/restart"),
     ):
         assert (answer.status_code, answer.json()["code"]) == (403, "E0103")
 
@@ -95,6 +96,14 @@ async def test_status_actions_pause_resume_and_cancel(user: Client) -> None:
         answer = await user.patch("/workloads/act", json={"status": word})
         assert (answer.status_code, answer.json()["status"]) == (200, word)
     assert (await user.patch("/workloads/act", json={"status": "running"})).json()["code"] == "E0304"
+
+
+async def test_a_restart_names_who_wants_it(user: Client) -> None:
+    await submit(user, "act")
+    answer = await user.post("/workloads/act/restart")
+    assert (answer.status_code, answer.json()["error_message"]) == (200, "restart requested by user")
+    await user.patch("/workloads/act", json={"status": "cancelled"})
+    assert (await user.post("/workloads/act/restart")).json()["code"] == "E0304"
 
 
 @pytest.mark.parametrize(

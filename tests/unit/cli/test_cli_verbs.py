@@ -601,6 +601,16 @@ def test_pause_and_resume_set_the_status(harch: Harch, hub: HubDouble, verb: str
     assert hub.asked[0].body == {"status": status}
 
 
+def test_restart_starts_each_again(harch: Harch, hub: HubDouble) -> None:
+    hub.on("GET /workloads/train", workload("running"))
+    hub.on("POST /workloads/wl_1/restart", workload("running"))
+    hub.fail("GET /workloads/lost", 404, "E0301", "no workload `lost`")
+    result = harch("restart", "lost", "train")
+    assert result.exit_code == 1
+    assert "restarting wl_1 (train), now running" in result.stdout
+    assert "no workload `lost`" in result.stderr
+
+
 def test_a_secret_comes_from_stdin_or_a_file_and_is_never_shown(harch: Harch, hub: HubDouble, tmp_path: Path) -> None:
     hub.on("PUT /secrets/TOKEN", {"name": "TOKEN"})
     hub.on("GET /secrets", page({"name": "TOKEN"}))

@@ -270,6 +270,68 @@ class TestStopping:
         assert (workload.state, workload.leased) == (State.SCHEDULED, True)
 
 
+class TestRestarting:
+    def test_running_work_is_stopped_with_its_grace_and_starts_again_under_its_id(self, bench: Bench) -> None:
+        workload = bench.submit(stop_grace_s=7.0)
+        bench.run(workload)
+        effects = bench.handle(ev.RestartRequested(workload.id, "somebody wants it"))
+        assert kinds(effects) == ["Save", "workload.restarting", "StopTask"]
+        assert bench.sent == [StopTask(TaskKey(workload.id, 1, 0), 7.0)]
+        assert bench.handle(ev.RestartRequested(workload.id, "again")) == [], "it does so already"
+        bench.end(workload, reason=ExitReason.STOPPED, code=None)
+        assert (workload.state, workload.error_message) == (State.PENDING, "somebody wants it")
+        assert [start.task.key for start in bench.place()] == [TaskKey(workload.id, 2, 0)]
+        assert workload.restarts == 0, "its restart policy has no say in it"
+
+    def test_work_that_waits_is_paused_or_ends_is_refused(self, bench: Bench) -> None:
+        workload = bench.submit()
+
+        def refused(why: str) -> None:
+            with pytest.raises(HarchError, match=why) as error:
+                bench.handle(ev.RestartRequested(workload.id, "again"))
+            assert error.value.code == "E0304"
+
+        refused("it has not started yet")
+        bench.run(workload)
+        bench.handle(ev.PauseRequested(workload.id))
+        refused("only running work can be restarted; resume it first")
+        bench.handle(ev.ResumeRequested(workload.id))
+        bench.handle(ev.StopRequested(workload.id, "enough"))
+        refused("it is being stopped")
+        bench.end(workload, reason=ExitReason.STOPPED, code=None)
+        refused("it has already ended")
+
+    def test_who_wants_it_stopped_after_all_stops_it(self, bench: Bench) -> None:
+        workload = bench.submit()
+        bench.run(workload)
+        bench.handle(ev.RestartRequested(workload.id, "again"))
+        bench.handle(ev.StopRequested(workload.id, "enough"))
+        bench.end(workload, reason=ExitReason.STOPPED, code=None)
+        assert (workload.state, workload.error_message) == (State.CANCELLED, "enough")
+
+    def test_the_hub_that_runs_it_is_ordered_to_return_it_until_it_does(self) -> None:
+        hub = LendingHub(SENEGAL)
+        workload = hub.lend()
+        lease = WorkLease(workload.id, 1)
+        order = OwnerOrder(lease=lease, kind=OrderKind.RETURN, reason="again")
+        hub.handle(ev.RestartRequested(workload.id, "again"))
+        assert hub.sent(OwnerOrder) == [order]
+        hub.receive(Reports((WorkReport(lease=lease, state=State.RUNNING, started_at=START),)))
+        assert hub.sent(OwnerOrder) == [order], "the first may be lost"
+        hub.receive(Reports((WorkReport(lease=lease, state=State.CANCELLED, handed_back=True, message="again"),)))
+        assert workload.state is State.PENDING
+        assert workload.stop_as is None
+        assert workload.id in hub.state.scheduler.queue
+
+    def test_the_hub_that_was_to_return_it_is_ordered_to_stop_it(self) -> None:
+        hub = LendingHub(SENEGAL)
+        workload = hub.lend()
+        hub.handle(ev.RestartRequested(workload.id, "again"))
+        hub.handle(ev.StopRequested(workload.id, "enough"))
+        lease = WorkLease(workload.id, 1)
+        assert hub.sent(OwnerOrder) == [OwnerOrder(lease=lease, kind=OrderKind.STOP, reason="enough")]
+
+
 class TestPausing:
     def test_a_gang_is_paused_by_the_ranks_that_run_and_resumed_by_all(self, bench: Bench) -> None:
         workload = bench.submit(gpus=8, tasks=2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Header, Query, Request
 from msgspec import Struct
 from starlette.responses import Response
 
@@ -36,6 +36,7 @@ from harch.api.routes.context import (
     speaks_terraform,
 )
 from harch.api.schema import accepts, answers
+from harch.api.submit import checked_idempotency_key
 from harch.base.errors import HarchError
 from harch.base.http.messages import read_body
 from harch.hub.views import Principal, WorkloadQuery
@@ -199,6 +200,24 @@ async def patch_workload(request: Request, ref: str, caller: User, here: Here) -
         return _workload_reply(request, here, await _act(here, caller, ref, status, reason))
     workload = await here.hub.workload(ref, tenant=tenant_scope(caller))
     return _workload_reply(request, here, await _respecify(here, caller, workload, changed_body(workload, changes)))
+
+
+@router.post(
+    "/workloads/{ref}/restart",
+    responses=answers(WorkloadView),
+    summary="Starts a workload again, from its beginning",
+)
+async def restart_workload(
+    request: Request, ref: str, caller: User, here: Here, idempotency_key: Annotated[str, Header()] = ""
+) -> Response:
+    """What runs gets its grace to end, and waits for GPUs again as its next attempt. What has ended is submitted once
+    more: the answer has its new id, and an `Idempotency-Key` keeps a repeated request from doing so twice. What has not
+    started yet is refused.
+    """
+    tenant, reason = tenant_scope(caller), f"restart requested by {caller.name}"[:256]
+    key = checked_idempotency_key(idempotency_key.encode())
+    workload = await here.hub.restart(ref, tenant=tenant, reason=reason, idempotency_key=key, actor=caller.key_id)
+    return _workload_reply(request, here, workload)
 
 
 @router.delete("/workloads/{ref}", responses=answers(Deleted), summary="Stops a workload and hides it from lists")

@@ -1,5 +1,5 @@
-"""`harch stop`, `pause` and `resume`: one change to several workloads; a mistake in one name does not spare the
-others.
+"""`harch stop`, `pause`, `resume` and `restart`: one change to several workloads; a mistake in one name
+does not spare the others.
 """
 
 from __future__ import annotations
@@ -92,3 +92,19 @@ def resume_command(refs: tuple[str, ...], hub: str | None, as_json: bool) -> int
 
     with connect(hub) as client:
         return change_each(refs, client.workloads.resume, "resumed", as_json)
+
+
+# `harch restart`: start workloads again, from their beginning.
+
+
+@click.command()
+@click.argument("refs", metavar="ID...", nargs=-1, required=True)
+@remote_options
+def restart_command(refs: tuple[str, ...], hub: str | None, as_json: bool) -> int:
+    """Start workloads again, from their beginning.
+
+    What runs gets SIGTERM, then SIGKILL after its `stop_grace_s`, and waits for GPUs again under the same id. What has
+    ended is submitted once more, and gets a new id. ID is an id or a name.
+    """
+    with connect(hub) as client:
+        return change_each(refs, client.workloads.restart, "restarting", as_json)

@@ -1,4 +1,4 @@
-"""What do people ask of a hub, and what follows? Submit, replace, relabel, stop, pause, resume.
+"""What do people ask of a hub, and what follows? Submit, replace, relabel, stop, pause, resume, restart.
 
 Each rule raises before it changes anything, or goes through to its end.
 """
@@ -157,6 +157,8 @@ def stop(tx: Transaction, event: ev.StopRequested) -> None:
     if workload.stop_as is State.PENDING:  # it stops for others already, or to go on later: now it will not go on
         workload.stop_reason, workload.stop_as = event.reason, State.CANCELLED
         tx.changed(workload, "workload.stopping", event.reason)
+        if workload.leased:
+            tx.order(workload, OrderKind.STOP, event.reason)
         return
     workload.stop_reason, workload.stop_as = event.reason, State.CANCELLED
     if workload.leased:
@@ -211,3 +213,21 @@ def resume(tx: Transaction, workload: Workload) -> None:
     tx.move(workload, State.RUNNING if started else State.SCHEDULED, "resumed")
     for task in workload.placement:
         tx.to_agent(task, ResumeTask(TaskKey(workload.id, workload.attempt, task.rank)))
+
+
+def restart(tx: Transaction, workload: Workload, reason: str) -> None:
+    """What runs is stopped with its grace and waits for GPUs again, as the next attempt under the same id."""
+    if workload.stop_as is State.PENDING:
+        return
+    if workload.stop_reason:
+        raise wrong_state(workload, "it is being stopped")
+    if workload.state is State.PAUSED:
+        raise wrong_state(workload, "only running work can be restarted; resume it first")
+    if workload.leased:
+        workload.stop_reason, workload.stop_as = reason, State.PENDING
+        tx.changed(workload, "workload.restarting", f"{reason}; {workload.runner_hub} is ordered to return it")
+        tx.order(workload, OrderKind.RETURN, reason)
+    elif workload.is_placed:
+        tx.stop_for_others(workload, reason, kind="workload.restarting")
+    else:
+        raise wrong_state(workload, "it has not started yet")

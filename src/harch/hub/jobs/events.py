@@ -109,6 +109,13 @@ class ResumeRequested(Struct, frozen=True, gc=False):
     workload_id: str
 
 
+class RestartRequested(Struct, frozen=True, gc=False):
+    """What runs shall start again, from its beginning."""
+
+    workload_id: str
+    reason: str
+
+
 class DataAdded(Struct, frozen=True, gc=False):
     entry: CatalogEntry
     actor: str = "hub"
@@ -249,6 +256,7 @@ Event = (
     | StopRequested
     | PauseRequested
     | ResumeRequested
+    | RestartRequested
     | DataAdded
     | DataRetagged
     | TagsDue

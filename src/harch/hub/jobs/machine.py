@@ -115,6 +115,8 @@ class JobMachine:
                 commands.pause(tx, tx.state.unfinished(workload_id))
             case ev.ResumeRequested(workload_id):
                 commands.resume(tx, tx.state.unfinished(workload_id))
+            case ev.RestartRequested(workload_id, reason):
+                commands.restart(tx, tx.state.unfinished(workload_id), reason)
             case ev.SpecReplaced():
                 commands.replace_spec(tx, event)
             case ev.Relabelled():

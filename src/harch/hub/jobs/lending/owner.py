@@ -102,7 +102,8 @@ def _remind(tx: Transaction, workload: Workload, report: WorkReport) -> None:
     if report.is_last or not workload.leased:
         return
     if workload.stop_as is not None:
-        tx.order(workload, OrderKind.STOP, workload.stop_reason)
+        kind = OrderKind.RETURN if workload.stop_as is State.PENDING else OrderKind.STOP
+        tx.order(workload, kind, workload.stop_reason)
     elif workload.state is State.PAUSED and report.state is not State.PAUSED:
         tx.order(workload, OrderKind.PAUSE)
     elif workload.state is not State.PAUSED and report.state is State.PAUSED:
