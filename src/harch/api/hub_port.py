@@ -19,7 +19,7 @@ from harch.hub.federation.alerts import AlertExchange
 from harch.hub.federation.answers import FederationWork
 from harch.hub.jobs.state import Closed
 from harch.hub.store.records import AgentKey
-from harch.hub.views import KeyInfo, LogPage, PeerView, Principal, Role, WorkloadPage, WorkloadQuery
+from harch.hub.views import KeyInfo, LiveStatus, LogPage, PeerView, Principal, Role, WorkloadPage, WorkloadQuery
 from harch.placement.explanation import Explanation
 from harch.sovereignty.audit.checkpoints import KeyStatement, SignedCheckpoint
 from harch.sovereignty.audit.verification import Loss
@@ -340,9 +340,7 @@ class HubPort(Protocol):
 
     async def workloads(self, query: WorkloadQuery) -> WorkloadPage: ...
 
-    def unheard_s(self, workload: Workload) -> float | None:
-        """How long nothing was heard of work that another hub runs, if that is long; else None."""
-        ...
+    def live_status(self, workload: Workload) -> LiveStatus: ...
 
     async def replace_spec(
         self, ref: str, spec: WorkloadSpec, *, tenant: str | None, annotations: dict[str, str], actor: str

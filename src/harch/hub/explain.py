@@ -234,3 +234,27 @@ def _answers_of(state: JobState, workload: Workload | None) -> str:
     """What other hubs said, or why they were not asked."""
     answers = state.lending.answers.get(workload.id, {}) if workload is not None else {}
     return "".join(f"; {hub_id}: {why}" if hub_id else f"; {why}" for hub_id, why in answers.items())
+
+
+def pending_reason(state: JobState, workload: Workload, now_s: float) -> str:
+    """Why it waits, in a few words, for lists; empty if it does not. Cheap: no round is tried for it."""
+    if workload.state is not State.PENDING or workload.leased or workload.borrowed:
+        return ""
+    if workload.id in state.set_aside:
+        return "set aside: the hub failed while placing it"
+    if workload.id in state.carbon.held:
+        return "held for cleaner power"
+    if workload.id in state.carbon.routes:
+        return f"offered to {', '.join(state.carbon.routes[workload.id].hubs)} first, for cleaner power"
+    if not workload.home_fits:
+        return "waits for another hub"
+    queue = state.scheduler.queue
+    request = queue.waiting(workload.id)
+    if request is None:
+        return ""
+    if state.closed:
+        return f"{state.hub.name} is {state.closed.name.lower()}"
+    over_quota = queue.quota_rejection(request, sizes(request, now_s)[-1])
+    if over_quota is not None:
+        return over_quota.detail
+    return "waits for its turn" if queue.is_behind_its_like(workload.id) else "waits for free resources"

@@ -358,7 +358,7 @@ def _build_answers(
     return PeerAnswers(
         hub_id=hub.id,
         list_work=work.workloads,
-        unheard_s=work.unheard_s,
+        live_status=work.live_status,
         find=work.find,
         read_log=agents.read_log,
         telemetry=telemetry,
@@ -401,11 +401,11 @@ class HubService:
         # What the API calls of the parts without naming them.
         self.authenticate = credentials.authenticate
         self.ready, self.summary, self.peers = status.ready, status.summary, status.peers
-        self.submit, self.workload, self.workloads, self.unheard_s = (
+        self.submit, self.workload, self.workloads, self.live_status = (
             work.submit,
             work.workload,
             work.workloads,
-            work.unheard_s,
+            work.live_status,
         )
         self.replace_spec, self.relabel, self.set_carbon_preferences = (
             work.replace_spec,

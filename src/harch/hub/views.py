@@ -57,6 +57,13 @@ class WorkloadQuery(Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
 
 
+class LiveStatus(Struct, frozen=True, kw_only=True):
+    """What is known of work at this moment, and stored nowhere."""
+
+    pending_reason: str = ""  # in a few words; empty if it does not wait
+    unheard_s: float | None = None  # how long nothing was heard of it at another hub, if that is long
+
+
 class WorkloadPage(Struct, frozen=True, kw_only=True):
     items: list[Workload]
     total: int

@@ -15,7 +15,7 @@ from harch.base.tracing.tracer import Tracing, current_trace, span_in
 from harch.fleet.model import Hub
 from harch.hub.audit import drafts
 from harch.hub.credentials import HUB
-from harch.hub.explain import explain
+from harch.hub.explain import explain, pending_reason
 from harch.hub.jobs import events as ev
 from harch.hub.jobs.carbon_routing.choices import preview
 from harch.hub.jobs.carbon_routing.explanations import sentences
@@ -25,7 +25,7 @@ from harch.hub.keys import SecretBox
 from harch.hub.policy.service import HubPolicies
 from harch.hub.store import rows
 from harch.hub.store.database import Database
-from harch.hub.views import PeerView, WorkloadPage, WorkloadQuery
+from harch.hub.views import LiveStatus, PeerView, WorkloadPage, WorkloadQuery
 from harch.placement.explanation import Explanation, Verdict
 from harch.placement.request import PlacementRequest
 from harch.workloads.lifecycle import Workload
@@ -104,9 +104,12 @@ class HubWorkloads:
     async def workloads(self, query: WorkloadQuery) -> WorkloadPage:
         return await asyncio.to_thread(self._database.workloads, query)
 
-    def unheard_s(self, workload: Workload) -> float | None:
-        """How long nothing was heard of work that another hub runs, if that is long; else None."""
-        return self._state.lending.unheard_s(workload, self._clock.boot_s())
+    def live_status(self, workload: Workload) -> LiveStatus:
+        state = self._state
+        return LiveStatus(
+            pending_reason=pending_reason(state, workload, self._clock.now().timestamp()),
+            unheard_s=state.lending.unheard_s(workload, self._clock.boot_s()),
+        )
 
     async def replace_spec(
         self, ref: str, spec: WorkloadSpec, *, tenant: str | None, annotations: dict[str, str], actor: str = HUB

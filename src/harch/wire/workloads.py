@@ -77,6 +77,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     carbon_metrics: None = None
     trace_id: str = ""  # of its trace in SENTINEL; empty if it is not traced
     unheard_s: float | None = None  # how long nothing was heard of it at its runner, if that is long
+    pending_reason: str = ""  # in a few words, as a list shows it; `why` has all of it
 
     @property
     def is_final(self) -> bool:

@@ -18,7 +18,17 @@ from harch.hub.federation.answers import FederationWork, row_of
 from harch.hub.federation.messages import WorkRow
 from harch.hub.pipelines.views import InferenceStats
 from harch.hub.store.records import AgentKey
-from harch.hub.views import KeyInfo, LogPage, PeerReach, PeerView, Principal, Role, WorkloadPage, WorkloadQuery
+from harch.hub.views import (
+    KeyInfo,
+    LiveStatus,
+    LogPage,
+    PeerReach,
+    PeerView,
+    Principal,
+    Role,
+    WorkloadPage,
+    WorkloadQuery,
+)
 from harch.placement.explanation import Explanation, Verdict
 from harch.wire.carbon import (
     CarbonPlanView,
@@ -282,8 +292,9 @@ class FakeHub:
         self.emit("workload.submitted", workload.id, tenant)
         return workload, True
 
-    def unheard_s(self, workload: Workload) -> float | None:
-        return 400.0 if workload.leased else None
+    def live_status(self, workload: Workload) -> LiveStatus:
+        waits = "waits for free resources" if workload.spec.name == "waits" else ""
+        return LiveStatus(pending_reason=waits, unheard_s=400.0 if workload.leased else None)
 
     async def workload(self, ref: str, *, tenant: str | None) -> Workload:
         for workload in reversed(self.store.values()):

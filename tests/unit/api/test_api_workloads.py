@@ -98,6 +98,13 @@ async def test_status_actions_pause_resume_and_cancel(user: Client) -> None:
     assert (await user.patch("/workloads/act", json={"status": "running"})).json()["code"] == "E0304"
 
 
+async def test_why_work_waits_is_said_of_one_and_in_lists(user: Client) -> None:
+    await submit(user, "waits")
+    shown = (await user.get("/workloads/waits")).json()
+    (listed,) = (await user.get("/workloads")).json()["items"]
+    assert shown["pending_reason"] == listed["pending_reason"] == "waits for free resources"
+
+
 async def test_a_restart_names_who_wants_it(user: Client) -> None:
     await submit(user, "act")
     answer = await user.post("/workloads/act/restart")

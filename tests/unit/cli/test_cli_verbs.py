@@ -471,6 +471,14 @@ def test_ps_says_of_which_work_nothing_was_heard_for_long_and_whose_owner_is_sil
     assert "does not answer" not in harch("ps", "--guests").stdout
 
 
+def test_ps_says_why_work_waits_unless_it_stops(harch: Harch, hub: HubDouble) -> None:
+    reason = {"pending_reason": "waits for free resources"}
+    hub.on("GET /workloads", page(workload("pending", **reason)))
+    assert "waits for free resources" in harch("ps").stdout
+    hub.on("GET /workloads", page(workload("pending", stopping=True, **reason)))
+    assert "waits for" not in harch("ps").stdout
+
+
 def test_hubs_count_their_own_work_and_guests_apart(harch: Harch, hub: HubDouble) -> None:
     own, other = HUBS["items"]
     with_guests = {**own, "active_workloads": 5, "summary": hub_summary(guests={"running": 2})}

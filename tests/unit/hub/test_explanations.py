@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harch.hub.explain import explain
+from harch.hub.explain import explain, pending_reason
 from harch.hub.jobs import events as ev
 from harch.hub.jobs.machine import JobMachine
 from harch.hub.store.records import ConditionKind
@@ -234,3 +234,42 @@ def test_shares_are_told_with_their_memory_and_wait_for_it(bench: Bench) -> None
     )
     never = plan(bench, spec("large", resources=Resources(gpus=1, gpu_fraction=0.1, gpu_memory_gb=81)))
     assert (never.verdict, failed(never)[0]) == (Verdict.NEVER_FITS, "gpu_model")
+
+
+class TestPendingReason:
+    """What a list says of work that waits."""
+
+    def reason(self, bench: Bench, workload: Workload) -> str:
+        return pending_reason(bench.machine.state, workload, bench.context.now_s)
+
+    def test_free_resources_or_its_turn_among_its_like(self, bench: Bench) -> None:
+        bench.run(submit(bench, "full", tasks=4))
+        first, second = submit(bench, "first"), submit(bench, "second")
+        bench.place()
+        assert self.reason(bench, first) == "waits for free resources"
+        assert self.reason(bench, second) == "waits for its turn"
+
+    def test_what_does_not_wait_has_no_reason(self, bench: Bench) -> None:
+        workload = submit(bench, "runs")
+        bench.run(workload)
+        assert self.reason(bench, workload) == ""
+        bench.handle(ev.StopRequested(workload.id, "enough"))
+        bench.end(workload)
+        assert self.reason(bench, workload) == ""
+
+    def test_a_quota_a_closed_hub_and_a_fault(self, bench: Bench) -> None:
+        bench.machine = JobMachine(tiny_fleet(), bench.hub, QueueSettings(quota_default=Quota(gpus_held_max=8)))
+        bench.handle(ev.AgentJoined(bench.agent.hello(), 1))
+        bench.run(submit(bench, "holds"))
+        over = submit(bench, "over")
+        bench.place()
+        assert self.reason(bench, over) == "tenant t holds 8 of at most 8 GPUs; this requests 8 more"
+        bench.handle(ev.HubClosed(1, "works on its power"))
+        assert self.reason(bench, over) == f"{bench.machine.state.hub.name} is cordoned"
+        bench.machine.state.set_aside.add(over.id)
+        assert self.reason(bench, over) == "set aside: the hub failed while placing it"
+
+    def test_what_only_another_hub_can_run(self, bench: Bench) -> None:
+        workload = submit(bench, "elsewhere")
+        workload.home_fits = False
+        assert self.reason(bench, workload) == "waits for another hub"

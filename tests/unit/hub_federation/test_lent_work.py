@@ -16,7 +16,7 @@ from harch.hub.jobs import events as ev
 from harch.hub.jobs.events import EventContext
 from harch.hub.jobs.machine import JobMachine
 from harch.hub.summary import summarise
-from harch.hub.views import PeerReach, PeerView
+from harch.hub.views import LiveStatus, PeerReach, PeerView
 from harch.testing.samples import tiny_fleet
 from harch.wire.hubs import HubSummary
 from harch.wire.workloads import TaskPlacement
@@ -142,6 +142,6 @@ def test_work_at_home_is_never_unheard() -> None:
 
 
 def test_rows_of_older_hubs_say_nothing_about_silence() -> None:
-    row = msgspec.to_builtins(row_of(lent(), unheard_s=400.0))
+    row = msgspec.to_builtins(row_of(lent(), live=LiveStatus(unheard_s=400.0)))
     assert row.pop("unheard_s") == 400.0
     assert msgspec.convert(row, WorkRow, strict=False).unheard_s is None

@@ -15,12 +15,15 @@ from harch.api.dialects.fields import CLIENT_SPEC, client_fields
 from harch.api.dialects.pages import page_of
 from harch.base.tracing.spans import read_header
 from harch.hub.federation.messages import WorkRow
+from harch.hub.views import LiveStatus
 from harch.sovereignty.jurisdictions import COUNTRIES, region_word
 from harch.wire import workloads
 from harch.wire.pages import Metadata
 from harch.wire.workloads import SilentHub
 from harch.workloads.lifecycle import State, TaskEnd, Workload
 from harch.workloads.spec import RestartPolicy, SchedulingClass, WorkloadType
+
+_NO_LIVE_STATUS = LiveStatus()
 
 
 class WorkloadView(workloads.Workload, frozen=True, kw_only=True):
@@ -51,7 +54,7 @@ class TerraformWorkload(Struct, frozen=True, kw_only=True):
     updated_at: datetime
 
 
-def workload_view(workload: Workload, here: str = "", *, unheard_s: float | None = None) -> WorkloadView:
+def workload_view(workload: Workload, here: str = "", live: LiveStatus = _NO_LIVE_STATUS) -> WorkloadView:
     """`here`: the hub that shows it, which matters for guests only."""
     spec = workload.spec
     placement = workload.runner_placement if workload.runner_hub else workload.placement
@@ -94,7 +97,8 @@ def workload_view(workload: Workload, here: str = "", *, unheard_s: float | None
         retry_count=workload.restarts,
         carbon=workload.carbon,
         trace_id=trace.trace_id.hex() if trace is not None else "",
-        unheard_s=unheard_s,
+        unheard_s=live.unheard_s,
+        pending_reason=live.pending_reason,
     )
 
 
@@ -252,4 +256,5 @@ def row_view(row: WorkRow) -> WorkloadView:
         error_message=row.note or None,
         retry_count=0,
         unheard_s=row.unheard_s,
+        pending_reason=row.pending_reason,
     )

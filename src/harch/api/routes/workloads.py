@@ -117,7 +117,7 @@ async def list_workloads(
         labels=requested_labels(request),
     )
     found = await here.hub.workloads(query)
-    views = [workload_view(one, here.hub.hub_id, unheard_s=here.hub.unheard_s(one)) for one in found.items]
+    views = [workload_view(one, here.hub.hub_id, here.hub.live_status(one)) for one in found.items]
     return reply(page_of(views, total=found.total, page=page, per_page=per_page))
 
 
@@ -278,4 +278,4 @@ async def _requested_tenant(
 def _workload_reply(request: Request, here: RouteContext, workload: Workload) -> Response:
     if speaks_terraform(request):
         return reply(terraform_workload(workload))
-    return reply(workload_view(workload, here.hub.hub_id, unheard_s=here.hub.unheard_s(workload)))
+    return reply(workload_view(workload, here.hub.hub_id, here.hub.live_status(workload)))

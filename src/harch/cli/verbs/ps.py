@@ -175,7 +175,16 @@ def _row(workload: Workload, now: datetime, *, borrowed: bool) -> tuple[object, 
         Sortable(since_text(created_at, now), (now - created_at).total_seconds()),
         Sortable("-" if ran_s is None else age_text(ran_s), ran_s),
         workload.tenant,
-        workload.error_message or _unheard(workload, borrowed=borrowed) or _held(workload),
+        _note(workload, borrowed=borrowed),
+    )
+
+
+def _note(workload: Workload, *, borrowed: bool) -> str:
+    return (
+        workload.error_message
+        or _unheard(workload, borrowed=borrowed)
+        or _held(workload)
+        or ("" if workload.stopping else workload.pending_reason)
     )
 
 

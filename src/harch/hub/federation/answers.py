@@ -25,7 +25,7 @@ from harch.hub.federation.messages import (
 )
 from harch.hub.federation.questions import Questions
 from harch.hub.federation.telemetry import TelemetryAnswers
-from harch.hub.views import LogPage, PeerReach, PeerView, WorkloadPage, WorkloadQuery
+from harch.hub.views import LiveStatus, LogPage, PeerReach, PeerView, WorkloadPage, WorkloadQuery
 from harch.wire.workloads import SilentHub
 from harch.workloads.lifecycle import Workload
 
@@ -39,22 +39,19 @@ class ReadLog(Protocol):
 
 
 class PeerAnswers:
-    """`list_work` and `find` read what this hub has, `read_log` asks its agents.
-
-    `unheard_s`: how long nothing was heard of work that another hub runs, if that is long.
-    """
+    """`list_work` and `find` read what this hub has, `read_log` asks its agents."""
 
     def __init__(
         self,
         *,
         hub_id: str,
         list_work: Callable[[WorkloadQuery], Awaitable[WorkloadPage]],
-        unheard_s: Callable[[Workload], float | None],
+        live_status: Callable[[Workload], LiveStatus],
         find: Callable[[str], Awaitable[Workload]],
         read_log: ReadLog,
         telemetry: TelemetryAnswers,
     ) -> None:
-        self._hub_id, self._unheard_s = hub_id, unheard_s
+        self._hub_id, self._live_status = hub_id, live_status
         self._list_work, self._find, self._read_log, self._telemetry = list_work, find, read_log, telemetry
 
     async def answer(self, hub_id: str, question: Question) -> Answer:
@@ -73,7 +70,7 @@ class PeerAnswers:
     async def own_work(self, *, tenant: str | None, limit: int, number: int = 0) -> WorkReply:
         """The newest unfinished work that this hub owns."""
         page = await self._list_work(WorkloadQuery(tenant=tenant, active=True, per_page=limit))
-        rows = tuple(row_of(workload, unheard_s=self._unheard_s(workload)) for workload in page.items)
+        rows = tuple(row_of(workload, live=self._live_status(workload)) for workload in page.items)
         return WorkReply(number=number, rows=rows, total=page.total)
 
     async def borrowed(self, *, tenant: str | None, limit: int) -> list[WorkRow]:
@@ -104,6 +101,7 @@ class PeerAnswers:
 
 NODES_LISTED_MAX = 8
 NOTE_CHARACTERS_MAX = 200
+_NO_LIVE_STATUS = LiveStatus()
 
 
 class FederationWork(Struct, frozen=True, kw_only=True):
@@ -114,7 +112,7 @@ class FederationWork(Struct, frozen=True, kw_only=True):
     silent: list[SilentHub]
 
 
-def row_of(workload: Workload, *, runner: str = "", unheard_s: float | None = None) -> WorkRow:
+def row_of(workload: Workload, *, runner: str = "", live: LiveStatus = _NO_LIVE_STATUS) -> WorkRow:
     """As its owner tells it, or the hub that has it for its owner (`runner`)."""
     spec, resources = workload.spec, workload.spec.resources
     placement = workload.runner_placement if workload.runner_hub else workload.placement
@@ -140,7 +138,8 @@ def row_of(workload: Workload, *, runner: str = "", unheard_s: float | None = No
         modelled=spec.modelled_duration_s is not None,
         note=workload.error_message[:NOTE_CHARACTERS_MAX],
         borrowed=bool(runner),
-        unheard_s=unheard_s,
+        pending_reason=live.pending_reason,
+        unheard_s=live.unheard_s,
     )
 
 
