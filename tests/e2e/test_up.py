@@ -194,11 +194,12 @@ def test_a_killed_hub_comes_back_and_nothing_is_lost(federation: Federation) -> 
     job = federation.json("run", "-d", "--name", "survivor", "--", "sleep", "300")
     _until(lambda: federation.json("ps")["items"][0]["status"] == "running")
     hub = _pid_of(federation, b"dakhla", b"serve")
-    os.kill(hub, signal.SIGKILL)
-    # By its name: without one another hub of the federation would answer meanwhile, with its own work.
-    _until(lambda: federation.harch("ps", "--hub", "dakhla").returncode == 0)
+    done = federation.harch("hub", "kill", "dakhla", "--wait", "--json")
+    assert done.returncode == 0, done.stderr
+    killed = json.loads(done.stdout)
+    assert (killed["hub_id"], killed["pid"]) == ("dakhla", hub)
     assert _pid_of(federation, b"dakhla", b"serve") != hub
-    (found,) = federation.json("ps", "--hub", "dakhla")["items"]
+    (found,) = federation.json("ps")["items"]
     assert (found["id"], found["status"], found["attempt"]) == (job["id"], "running", 1)
 
 

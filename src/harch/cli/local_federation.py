@@ -7,6 +7,7 @@ does.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -25,6 +26,8 @@ from harch.base.errors import HarchError
 from harch.base.http.server import bind
 from harch.cli.contexts import remember_local
 from harch.cli.process_tree import Descendants, cpu_s
+from harch.execution.kernel import start_ticks
+from harch.execution.process_record import ProcessRecord, write_record
 from harch.execution.sandbox import agent_mode, choose
 from harch.federation.identity.authority import make_federation
 from harch.fleet.model import Fleet, Hub, HubSafeguards
@@ -111,15 +114,20 @@ LEFTOVERS_STOP_S = 5.0
 LOOK_S, LOOK_AGAIN_S = 0.1, 2.0
 ERROR_CHARS_MAX = 2000
 HOST = "127.0.0.1"
+HUB_RECORD = "hub.pid"  # in the folder of the hub
 
 
 @dataclass
 class Child:
-    """A process of ours that must run. `errors` holds what it wrote to stderr since its last start."""
+    """A process of ours that must run. `errors` holds what it wrote to stderr since its last start.
+
+    `record`: where its pid is written down, if anybody needs it.
+    """
 
     name: str
     arguments: list[str]
     errors: Path
+    record: Path | None = None
     process: asyncio.subprocess.Process | None = None
     backoff: Backoff = field(default_factory=Backoff)
 
@@ -217,7 +225,7 @@ class LocalFederation:
     def _hub(self, hub: Hub, fleet_argument: str) -> Child:
         folder = self._home.hub(hub.id)
         arguments = ["hub", "serve", hub.id, "--fleet", fleet_argument, "--log-file", str(folder / "hub.log")]
-        return Child(f"hub {hub.name}", arguments, folder / "hub.err")
+        return Child(f"hub {hub.name}", arguments, folder / "hub.err", folder / HUB_RECORD)
 
     def _agent(self, index: int, hub: Hub, share: tuple[str, ...]) -> Child:
         folder = self._home.hub(hub.id)
@@ -246,14 +254,14 @@ class LocalFederation:
             while late := [site for site in self._sites if site.hub.id not in self._ready]:
                 await self._clock.sleep(LOOK_AGAIN_S)
                 for site in late:
-                    if await _step(client, site.url) is StartStep.READY:
+                    if await start_step(client, site.url) is StartStep.READY:
                         self._report_ready(site)
 
     async def _start(self, site: HubSite, group: asyncio.TaskGroup, client: httpx.AsyncClient) -> None:
         async with self._starting:
             self._watching += [group.create_task(self._watch(child)) for child in site.children]
             watch = StartWatch(self._clock.monotonic_s())
-            while (step := await _step(client, site.url)) is not StartStep.READY:
+            while (step := await start_step(client, site.url)) is not StartStep.READY:
                 used_s, ends = sum(child.cpu_s for child in site.children), max(c.backoff.ends for c in site.children)
                 if why := watch.stuck(self._clock.monotonic_s(), step, cpu_s=used_s, ends=ends):
                     log = self._home.hub(site.hub.id) / "hub.log"
@@ -290,6 +298,10 @@ class LocalFederation:
                 start_new_session=True,  # Ctrl-C is for us; we stop the children in the right order
                 env={**os.environ, "HARCH_PARENT_PID": str(os.getpid())},
             )
+        if child.record is not None:
+            pid = child.process.pid
+            with contextlib.suppress(OSError, HarchError):  # without it the hub runs all the same
+                write_record(child.record, ProcessRecord(pid, start_ticks(pid), ""))
         return await child.process.wait()
 
     async def _keep_reaping(self, descendants: Descendants) -> None:
@@ -365,7 +377,8 @@ def safeguard_options(declared: HubSafeguards) -> list[str]:
     return options
 
 
-async def _step(client: httpx.AsyncClient, url: str) -> StartStep:
+async def start_step(client: httpx.AsyncClient, url: str) -> StartStep:
+    """How far the hub at this address is, by what it says of itself."""
     try:
         response = await client.get(f"{url}/v1/summary")
         summary = response.json()

@@ -15,7 +15,7 @@ from click.testing import Result
 
 from harch.base.errors import HarchError
 from harch.cli.failure import wants_json
-from harch.cli.local_federation import StartStep, _step
+from harch.cli.local_federation import StartStep, start_step
 from harch.cli.main import VERBS, root
 
 Harch = Callable[..., Result]
@@ -147,7 +147,7 @@ async def test_up_goes_on_without_a_hub_that_only_a_person_can_help(
 ) -> None:
     answer = httpx.MockTransport(lambda request: httpx.Response(200, json={"name": "Dakhla", **summary}))
     async with httpx.AsyncClient(transport=answer) as client:
-        assert (await _step(client, "http://hub") is StartStep.READY) is is_ready
+        assert (await start_step(client, "http://hub") is StartStep.READY) is is_ready
     assert ("accept-loss" in capsys.readouterr().err) == ("accept-loss" in str(summary["status_detail"]))
 
 

@@ -247,6 +247,46 @@ def uncordon(hub: str, why: str, as_json: bool) -> None:
         _say(as_json, client.hubs.open(hub.lower(), why=why), "takes work")
 
 
+# `harch hub kill`: kill a hub of this machine without warning, to see that nothing is lost.
+
+
+_BACK_WITHIN_S = 120.0
+
+
+@click.command("kill")
+@click.argument("hub", metavar="HUB")
+@click.option("--wait", is_flag=True, help="Wait until it is back and ready.")
+@json_option
+def kill(hub: str, wait: bool, as_json: bool) -> None:
+    """Kill a hub of this machine without warning, to see that nothing is lost.
+
+    Only a hub that `harch up` runs here, which starts it again at once. Its work keeps running meanwhile.
+    """
+    import asyncio
+
+    from harch.base.clock import SystemClock
+    from harch.cli.local_hubs import kill_hub, local_home, until_ready
+    from harch.cli.output import emit_json
+    from harch.cli.remote import hub_url
+
+    clock, hub_id = SystemClock(), hub.lower()
+    url = hub_url(hub_id) if wait else ""
+    pid = kill_hub(local_home(), hub_id)
+    killed_s = clock.monotonic_s()
+    if not as_json:
+        click.echo(f"killed {hub_id} (process {pid})")
+    if wait:
+        try:
+            asyncio.run(until_ready(url, clock, _BACK_WITHIN_S))
+        except TimeoutError as error:
+            raise HarchError("E0801", str(error), hint="see what `harch up` says, and the log of the hub") from error
+    back_s = clock.monotonic_s() - killed_s if wait else None
+    if as_json:
+        emit_json({"hub_id": hub_id, "pid": pid, "ready_after_s": back_s})
+    elif back_s is not None:
+        click.echo(f"{hub_id} is ready again after {back_s:.1f} s")
+
+
 def _wait(client: Client, closure: HubClosure, *, quiet: bool) -> HubClosure:
     from harch.cli.output import note
 
@@ -289,7 +329,7 @@ def command() -> None:
     pass
 
 
-for _verb in (init, invite, join, cordon, uncordon, drain, retire):
+for _verb in (init, invite, join, cordon, uncordon, drain, retire, kill):
     command.add_command(_verb)
 
 
