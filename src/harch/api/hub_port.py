@@ -35,6 +35,7 @@ from harch.wire.events import EventRecord
 from harch.wire.hardware import Defragmentation, GpuView, NodeState, RackState, TopologyView, ZoneState
 from harch.wire.hubs import HubClosure, HubSummary
 from harch.wire.policies import PolicyStatus
+from harch.wire.quotas import TenantQuota
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import CarbonPreferences, WorkloadSpec
 
@@ -371,6 +372,8 @@ class HubPort(Protocol):
     async def delete(self, ref: str, *, tenant: str | None) -> Workload:
         """Stops it if it runs, and hides it from lists."""
         ...
+
+    def quotas(self, *, tenant: str | None) -> list[TenantQuota]: ...
 
     def plan(self, spec: WorkloadSpec, *, tenant: str) -> Explanation:
         """A dry run: nothing is stored."""

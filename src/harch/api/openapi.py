@@ -90,6 +90,7 @@ from harch.wire.pipelines import (
     SourceKeyView,
 )
 from harch.wire.policies import PolicyStatus
+from harch.wire.quotas import TenantQuota
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
@@ -198,6 +199,7 @@ _SCHEMAS: tuple[Any, ...] = (
     RevokedKey,
     SecretValue,
     Page[SecretName],
+    Page[TenantQuota],
     SecretDone,
     AuditLoss,
     AuditPage,

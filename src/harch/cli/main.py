@@ -43,6 +43,7 @@ VERBS = (
     CliVerb("Run work", "pause", "control:pause_command", "Pause workloads; they keep their GPUs."),
     CliVerb("Run work", "resume", "control:resume_command", "Resume paused workloads."),
     CliVerb("Run work", "restart", "control:restart_command", "Start workloads again, from their beginning."),
+    CliVerb("Run work", "quota", "quota", "Show what tenants hold, and what they may hold."),
     CliVerb("Run work", "secret", "secret", "Manage secrets for workloads."),
     CliVerb(
         "See the fleet", "top", "top", "Watch the federation on one screen: hubs, work, pipelines, alerts, events."

@@ -414,7 +414,7 @@ class HubService:
         )
         self.pause, self.resume, self.restart = work.pause, work.resume, work.restart
         self.stop, self.delete = work.stop, work.delete
-        self.plan, self.why = work.plan, work.why
+        self.plan, self.why, self.quotas = work.plan, work.why, work.quotas
 
     async def run(self) -> None:
         """Background work, until cancelled. A hub that is held speaks with its peers, and does nothing else."""

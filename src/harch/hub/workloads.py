@@ -28,6 +28,7 @@ from harch.hub.store.database import Database
 from harch.hub.views import LiveStatus, PeerView, WorkloadPage, WorkloadQuery
 from harch.placement.explanation import Explanation, Verdict
 from harch.placement.request import PlacementRequest
+from harch.wire.quotas import TenantQuota
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import CarbonPreferences, WorkloadSpec
 
@@ -110,6 +111,24 @@ class HubWorkloads:
             pending_reason=pending_reason(state, workload, self._clock.now().timestamp()),
             unheard_s=state.lending.unheard_s(workload, self._clock.boot_s()),
         )
+
+    def quotas(self, *, tenant: str | None) -> list[TenantQuota]:
+        uses = self._state.scheduler.queue.quota_uses()
+        return [
+            TenantQuota(
+                tenant=use.tenant,
+                scheduling_class=use.turn_class or "",
+                weight=use.weight,
+                gpus_held=use.gpus_held,
+                gpus_held_max=use.quota.gpus_held_max,
+                tasks_held=use.tasks_held,
+                tasks_held_max=use.quota.tasks_held_max,
+                workloads_pending=use.pending,
+                workloads_pending_max=use.quota.workloads_waiting_max,
+            )
+            for use in uses
+            if tenant in (None, use.tenant)
+        ]
 
     async def replace_spec(
         self, ref: str, spec: WorkloadSpec, *, tenant: str | None, annotations: dict[str, str], actor: str = HUB

@@ -18,6 +18,7 @@ from harch.sdk.types import (
     Page,
     SignedCheckpoint,
     SilentHub,
+    TenantQuota,
     Workload,
 )
 
@@ -36,6 +37,7 @@ __all__ = [
     "Settings",
     "SignedCheckpoint",
     "SilentHub",
+    "TenantQuota",
     "Workload",
     "settings_from_env",
 ]

@@ -42,6 +42,7 @@ from harch.sdk.types import (
     Identity,
     Page,
     SignedCheckpoint,
+    TenantQuota,
     Workload,
 )
 
@@ -100,6 +101,10 @@ class AsyncClient:
     ) -> EventPage:
         """Events that have already happened, of one subject if it is named: the newest, or those after that number."""
         return await self.run(self._ops.events(after, limit, subject))
+
+    async def quotas(self) -> list[TenantQuota]:
+        """What tenants hold at the hub, and what they may: one's own, and for operators all."""
+        return await self.run(self._ops.quotas())
 
     async def health(self) -> Health:
         return await self.run(self._ops.health())

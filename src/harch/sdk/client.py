@@ -43,6 +43,7 @@ from harch.sdk.types import (
     Identity,
     Page,
     SignedCheckpoint,
+    TenantQuota,
     Workload,
 )
 
@@ -101,6 +102,10 @@ class Client:
     ) -> EventPage:
         """Events that have already happened, of one subject if it is named: the newest, or those after that number."""
         return self.run(self._ops.events(after, limit, subject))
+
+    def quotas(self) -> list[TenantQuota]:
+        """What tenants hold at the hub, and what they may: one's own, and for operators all."""
+        return self.run(self._ops.quotas())
 
     def health(self) -> Health:
         return self.run(self._ops.health())

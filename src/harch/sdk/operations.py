@@ -21,6 +21,7 @@ from harch.sdk.types import (
     Page,
     SignedCheckpoint,
     SigningKey,
+    TenantQuota,
     Workload,
 )
 from harch.wire.policies import PolicyStatus
@@ -121,6 +122,17 @@ class Operations:
         params = _params(page=page, per_page=per_page, hub=hub, model=model, status=status)
         reply = yield from exchange(ApiRequest("GET", "/gpus", params), self.policy)
         return decoded(reply, Page[Gpu])
+
+    def quotas(self) -> Operation[list[TenantQuota]]:
+        quotas: list[TenantQuota] = []
+        page = 0
+        while True:
+            page += 1
+            params = _params(page=page, per_page=PER_PAGE_MAX)
+            found = decoded((yield from exchange(ApiRequest("GET", "/quotas", params), self.policy)), Page[TenantQuota])
+            quotas += found.items
+            if not found.items or len(quotas) >= found.total:
+                return quotas
 
     def events(self, after: int | None, limit: int, subject: str | None = None) -> Operation[EventPage]:
         headers = {"accept": "application/json"}

@@ -16,6 +16,7 @@ from harch.wire.hardware import GpuView as Gpu
 from harch.wire.hubs import Health, HubCapacity, HubClosure, HubSummary, ModelCapacity, Remaining
 from harch.wire.keys import Identity
 from harch.wire.pages import Metadata, Page, Pagination
+from harch.wire.quotas import TenantQuota
 from harch.wire.workloads import FINAL_STATUSES, FederatedPage, SilentHub, TaskEnd, TaskPlacement, Workload
 
 __all__ = [
@@ -48,6 +49,7 @@ __all__ = [
     "SilentHub",
     "TaskEnd",
     "TaskPlacement",
+    "TenantQuota",
     "Workload",
 ]
 

@@ -45,6 +45,7 @@ from harch.wire.events import EventRecord
 from harch.wire.explanations import HubExplanation
 from harch.wire.hardware import GpuView
 from harch.wire.hubs import HubSummary, ModelCapacity, NodeMaxima
+from harch.wire.quotas import TenantQuota
 from harch.wire.workloads import SilentHub
 from harch.workloads.lifecycle import State, Workload
 from harch.workloads.spec import CarbonPreferences, SchedulingClass, WorkloadSpec, WorkloadType, fingerprint
@@ -369,6 +370,10 @@ class FakeHub:
             workload.state = State.CANCELLED
         self.hidden.add(workload.id)
         return workload
+
+    def quotas(self, *, tenant: str | None) -> list[TenantQuota]:
+        known = [TenantQuota(tenant=name, gpus_held=8.0, gpus_held_max=64.0) for name in ("acme", "globex")]
+        return [quota for quota in known if tenant in (None, quota.tenant)]
 
     def plan(self, spec: WorkloadSpec, *, tenant: str) -> Explanation:
         return self._explain(spec.name)

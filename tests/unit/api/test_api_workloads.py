@@ -98,6 +98,12 @@ async def test_status_actions_pause_resume_and_cancel(user: Client) -> None:
     assert (await user.patch("/workloads/act", json={"status": "running"})).json()["code"] == "E0304"
 
 
+async def test_tenants_see_their_own_quota_and_operators_all(user: Client, operator: Client) -> None:
+    (own,) = (await user.get("/quotas")).json()["items"]
+    assert (own["tenant"], own["gpus_held"], own["gpus_held_max"]) == ("acme", 8.0, 64.0)
+    assert [one["tenant"] for one in (await operator.get("/quotas")).json()["items"]] == ["acme", "globex"]
+
+
 async def test_why_work_waits_is_said_of_one_and_in_lists(user: Client) -> None:
     await submit(user, "waits")
     shown = (await user.get("/workloads/waits")).json()

@@ -609,6 +609,16 @@ def test_pause_and_resume_set_the_status(harch: Harch, hub: HubDouble, verb: str
     assert hub.asked[0].body == {"status": status}
 
 
+def test_quota_shows_what_is_held_beside_what_may_be(harch: Harch, hub: HubDouble) -> None:
+    whole = {"tenant": "acme", "gpus_held": 8.5, "gpus_held_max": 64, "tasks_held": 3, "workloads_pending": 12}
+    training = {"tenant": "acme", "scheduling_class": "training", "workloads_pending_max": 100, "weight": 2.5}
+    hub.on("GET /quotas", page(whole, training))
+    lines = harch("quota").stdout.splitlines()
+    assert lines[1].split() == ["acme", "all", "8.5", "of", "64", "3", "12", "1"]
+    assert lines[2].split() == ["acme", "training", "0", "0", "0", "of", "100", "2.5"]
+    assert harch("quota", "-o", "name", "--sort", "-gpus").stdout.split() == ["acme", "acme/training"]
+
+
 def test_restart_starts_each_again(harch: Harch, hub: HubDouble) -> None:
     hub.on("GET /workloads/train", workload("running"))
     hub.on("POST /workloads/wl_1/restart", workload("running"))

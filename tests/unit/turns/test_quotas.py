@@ -210,3 +210,31 @@ def test_a_share_counts_as_what_it_takes() -> None:
     assert queue.quota_rejection(share) is None
     queue.holds("second", share, 1, 0.0)
     assert queue.quota_rejection(share) is not None
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_uses_are_counted_per_tenant_and_class_also_where_nothing_is_limited(named: bool) -> None:
+    settings = QueueSettings(
+        tenant_quotas={"idle": Quota(tasks_held_max=3)} if named else {},
+        class_quotas={("a", INFERENCE): Quota(gpus_held_max=1.0)} if named else {},
+        tenant_weights={"a": 2.0},
+    )
+    queue = TurnQueue(settings, room_of())
+    queue.holds("one", ask("one", TRAINING, tenant="a", gpus=4, tasks=2), 2, 0.0)
+    queue.holds("two", ask("two", INFERENCE, tenant="a", gpus=1), 1, 0.0)
+    queue.add(ask("three", TRAINING, tenant="b"), 0.0)
+    queue.add(ask("four", TRAINING, tenant="b"), 0.0)
+    uses = {(one.tenant, one.turn_class): one for one in queue.quota_uses()}
+    whole = uses["a", None]
+    assert (whole.gpus_held, whole.tasks_held, whole.pending, whole.weight) == (9.0, 3, 0, 2.0)
+    assert (uses["a", TRAINING].gpus_held, uses["a", INFERENCE].gpus_held) == (8.0, 1.0)
+    assert (uses["b", None].pending, uses["b", TRAINING].pending, uses["b", None].weight) == (2, 2, 1.0)
+    assert uses["a", INFERENCE].quota.gpus_held_max == (1.0 if named else None)
+    assert (("idle", None) in uses) is named, "who has a quota of its own is listed, whatever it does"
+    queue.released("one", 1.0)
+    queue.remove("three")
+    queue.remove("four")
+    assert {(one.tenant, one.turn_class) for one in queue.quota_uses()} - {("idle", None)} == {
+        ("a", None),
+        ("a", INFERENCE),
+    }

@@ -27,7 +27,7 @@ from harch.placement.queueing.flows import (
     TenantFlow,
     WaitingRequest,
 )
-from harch.placement.queueing.quotas import QuotaBook
+from harch.placement.queueing.quotas import QuotaBook, QuotaUse
 from harch.placement.queueing.round import AgedTurn, FlowTurn, LaneTurn, Round, RoundRetries
 from harch.placement.queueing.settings import CLASS_ORDER, LOWEST_CLASS, QueueSettings
 from harch.placement.request import PlacementRequest
@@ -298,6 +298,17 @@ class TurnQueue:
     def quota_rejection_for_ever(self, request: PlacementRequest) -> Rejection | None:
         """Why its tenant may never hold it, whatever ends."""
         return self._quotas.rejection_for_ever(request)
+
+    def quota_uses(self) -> list[QuotaUse]:
+        """Costs a look at everything that runs: for people who ask."""
+        held = ((holding.request, holding.tasks) for holding in self._holdings.values())
+        pending = {
+            (tenant, turn_class): len(flow.group_of)
+            for turn_class, lane in self._lanes.items()
+            for tenant, flow in lane.flows.items()
+            if flow.group_of
+        }
+        return self._quotas.uses(held, pending)
 
     def first_of_its_like(self, request_id: str) -> str | None:
         """Who is served before it and fits or fails like it; None if that is itself."""

@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+
+from msgspec import Struct
 
 from harch.base.rejection import Rejection
 from harch.placement.policy.shapes import GPU_MILLI
-from harch.placement.queueing.settings import QueueSettings, Quota
+from harch.placement.queueing.settings import NO_QUOTA, QueueSettings, Quota
 from harch.placement.request import PlacementRequest
 from harch.placement.room import Room
 from harch.workloads.spec import SchedulingClass
@@ -23,6 +25,18 @@ class _Usage:
     gpu_milli: int = 0
     tasks: int = 0
     waiting: int = 0
+
+
+class QuotaUse(Struct, frozen=True, kw_only=True):
+    """What one tenant may hold and have pending, and what it does. `turn_class` None: in all classes together."""
+
+    tenant: str
+    turn_class: SchedulingClass | None
+    quota: Quota
+    weight: float
+    gpus_held: float
+    tasks_held: int
+    pending: int
 
 
 class QuotaBook:
@@ -107,6 +121,44 @@ class QuotaBook:
                     detail = f"{_name(holder)} may hold at most {most:g} {what}; this alone requests {requested:g}"
                     return Rejection(request.id, RULE, detail, f"request at most {most:g}, or have the quota raised")
         return None
+
+    def uses(
+        self, held: Iterable[tuple[PlacementRequest, int]], pending: Mapping[tuple[str, SchedulingClass], int]
+    ) -> list[QuotaUse]:
+        """Of every tenant that holds something, has something pending, or has a quota of its own; in each class, too.
+
+        `held`: requests with their tasks. Counted anew, for without quotas nothing has been: for people who ask.
+        """
+        counts: dict[_Holder, _Usage] = {}
+        for request, tasks in held:
+            gpu_milli = tasks * self._gpu_milli(request)
+            for holder in ((request.tenant, None), (request.tenant, request.turn_class)):
+                usage = counts.setdefault(holder, _Usage())
+                usage.gpu_milli += gpu_milli
+                usage.tasks += tasks
+        for (tenant, turn_class), count in pending.items():
+            for holder in ((tenant, None), (tenant, turn_class)):
+                counts.setdefault(holder, _Usage()).waiting += count
+        settings = self._settings
+        for tenant in settings.tenant_quotas:
+            counts.setdefault((tenant, None), _Usage())
+        for tenant, turn_class in settings.class_quotas:
+            counts.setdefault((tenant, None), _Usage())
+            counts.setdefault((tenant, turn_class), _Usage())
+        return [
+            QuotaUse(
+                tenant=tenant,
+                turn_class=turn_class,
+                quota=settings.class_quotas.get((tenant, turn_class), NO_QUOTA)
+                if turn_class is not None
+                else settings.tenant_quotas.get(tenant, settings.quota_default),
+                weight=settings.tenant_weight(tenant),
+                gpus_held=usage.gpu_milli / GPU_MILLI,
+                tasks_held=usage.tasks,
+                pending=usage.waiting,
+            )
+            for (tenant, turn_class), usage in sorted(counts.items(), key=lambda one: (one[0][0], one[0][1] or ""))
+        ]
 
     def _gpu_milli(self, request: PlacementRequest) -> int:
         """What one task takes."""
