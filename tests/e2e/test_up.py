@@ -203,6 +203,17 @@ def test_a_killed_hub_comes_back_and_nothing_is_lost(federation: Federation) -> 
     assert (found["id"], found["status"], found["attempt"]) == (job["id"], "running", 1)
 
 
+def test_hubs_are_forked_from_one_process_and_start_without_it_as_well(federation: Federation) -> None:
+    """Memory that is shared is the reason; a process that was killed must not be missed."""
+    (shared,) = _processes(federation, b"harch.cli.preload", b"hub")
+    hub = _pid_of(federation, b"dakar", b"serve")
+    assert _kilobytes(hub, "Shared_Dirty:") > _kilobytes(hub, "Private_Dirty:")
+    os.kill(shared, signal.SIGKILL)
+    done = federation.harch("hub", "kill", "dakar", "--wait", "--json")
+    assert done.returncode == 0, done.stderr
+    assert _kilobytes(_pid_of(federation, b"dakar", b"serve"), "Shared_Dirty:") == 0
+
+
 def test_ctrl_c_stops_every_process_and_a_second_start_resumes(federation: Federation) -> None:
     assert federation.interrupt() == 0
     assert federation.processes() == []
@@ -244,8 +255,22 @@ def _until(look: Any, within_s: float = 30) -> None:
 
 
 def _pid_of(federation: Federation, *words: bytes) -> int:
+    return next(iter(_processes(federation, b"hub", *words)), 0)
+
+
+def _processes(federation: Federation, *words: bytes) -> list[int]:
+    """Of this federation, whose command has all these words."""
+    found = []
     for pid in federation.processes():
-        arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if b"hub" in arguments and all(word in arguments for word in words):
-            return pid
-    return 0
+        try:
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        found += [pid] if all(word in arguments for word in words) else []
+    return found
+
+
+def _kilobytes(pid: int, what: str) -> int:
+    """A line of what the kernel says of the memory of a process."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(what))

@@ -101,3 +101,43 @@ def test_processor_time_is_that_of_the_process(sleeper: subprocess.Popen[bytes])
     sleeper.wait()
     assert cpu_s(sleeper.pid) == 0
     assert sleeper.pid not in descendants_of(os.getpid())
+
+
+ADOPTING = """
+import asyncio, os, subprocess, sys
+from harch.cli.process_tree import UNKNOWN_CODE, AdoptedProcess, Descendants
+
+ORPHAN = '''
+import os, sys, time
+starter = os.getpid()
+if os.fork(): os._exit(0)
+while os.getppid() == starter: time.sleep(0.01)
+'''
+
+async def adopted(life):
+    spoken = ORPHAN + life
+    child = subprocess.Popen([sys.executable, "-c", spoken], stdout=subprocess.PIPE, text=True)
+    pid = int(child.stdout.readline())
+    child.wait()
+    return AdoptedProcess(pid)
+
+async def main():
+    Descendants()
+    failing = await adopted("print(os.getpid(), flush=True); sys.exit(7)")
+    assert await asyncio.gather(failing.wait(), failing.wait()) == [7, 7] and failing.returncode == 7
+    deaf = await adopted("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+                         "print(os.getpid(), flush=True); time.sleep(1000)")
+    waiting = asyncio.ensure_future(deaf.wait())
+    deaf.terminate()
+    deaf.kill()
+    assert await waiting == -9
+    deaf.kill()  # its number may be somebody else's by now
+    assert await AdoptedProcess(failing.pid).wait() == UNKNOWN_CODE
+
+asyncio.run(main())
+"""
+
+
+def test_an_adopted_process_is_waited_for_like_one_of_our_own() -> None:
+    done = subprocess.run([sys.executable, "-c", ADOPTING], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

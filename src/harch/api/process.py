@@ -18,6 +18,7 @@ from harch.api.sentinel_process import SENTINEL_KEY, SentinelChild, is_kept, sto
 from harch.base.clock import SystemClock
 from harch.base.config import Home, Ports
 from harch.base.errors import HarchError, InvariantBroken
+from harch.base.fork_server import next_server
 from harch.base.http.server import serve_api
 from harch.base.ids import DEFAULT_TENANT
 from harch.base.listen.gate import ConnectionGate, Gates, limits_from_env, raise_descriptor_limit
@@ -253,6 +254,7 @@ def _sentinel(config: HubConfig, is_stop_requested: Callable[[], bool]) -> Senti
         listen,
         SystemClock(),
         is_wanted_no_more=is_stop_requested,
+        preloaded=next_server(),
     )
 
 

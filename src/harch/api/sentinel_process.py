@@ -9,6 +9,7 @@ stops its SENTINEL. Until the record is written, SENTINEL ends with its hub: not
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import os
@@ -24,6 +25,7 @@ import msgspec
 
 from harch.base.clock import Clock
 from harch.base.config import SENTINEL_SWITCH as SWITCH
+from harch.base.fork_server import ForkClient, ForkServerGone
 from harch.execution.kernel import start_ticks
 from harch.execution.process_record import ProcessRecord, RunningProcess, found_running, write_record
 
@@ -100,10 +102,23 @@ def _environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in _NOT_FOR_SENTINEL}
 
 
+def _started(arguments: Sequence[str], settings: dict[str, str], errors: Path) -> subprocess.Popen[bytes]:
+    with errors.open("wb") as sink:
+        return subprocess.Popen(
+            (sys.executable, "-m", "harch", *arguments),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=sink,
+            start_new_session=True,  # a Ctrl-C is the hub's, which stops its child itself
+            env={**settings, "HARCH_PARENT_PID": str(os.getpid())},
+        )
+
+
 class SentinelChild:
     """Starts SENTINEL beside a hub, or takes over the one that runs, and starts it again when it ends.
 
-    `is_wanted_no_more` is asked at the end: whether the hub was told to stop, or dies of a fault.
+    `is_wanted_no_more` is asked at the end: whether the hub was told to stop, or dies of a fault. `preloaded`: a
+    server that SENTINEL can be forked from; such a child belongs to whoever runs the server, and ends with that one.
     """
 
     def __init__(
@@ -115,10 +130,12 @@ class SentinelChild:
         listen: tuple[str, int],
         clock: Clock,
         is_wanted_no_more: Callable[[], bool] = lambda: True,
+        preloaded: ForkClient | None = None,
     ) -> None:
         self._state_dir, self._hub_id, self._hub_name = state_dir, hub_id, hub_name
         self._hub_url, self._listen, self._clock = hub_url, listen, clock
         self._is_wanted_no_more = is_wanted_no_more
+        self._preloaded = preloaded
 
     @property
     def key_file(self) -> Path:
@@ -138,7 +155,7 @@ class SentinelChild:
         pause_s = RESTART_S_FIRST
         while True:
             began_s = self._clock.monotonic_s()
-            process = await self._taken_over(fingerprint) or self._launched(arguments, fingerprint)
+            process = await self._taken_over(fingerprint) or await self._launched(arguments, fingerprint)
             code = await self._watched(process)
             if self._clock.monotonic_s() - began_s > STEADY_S:
                 pause_s = RESTART_S_FIRST
@@ -159,19 +176,27 @@ class SentinelChild:
         process.send(signal.SIGHUP)  # targets, rules and receivers may have changed meanwhile
         return process
 
-    def _launched(self, arguments: Sequence[str], fingerprint: str) -> RunningProcess:
-        settings = {"HARCH_PARENT_PID": str(os.getpid()), FINGERPRINT: fingerprint}
-        with (self._folder / "sentinel.err").open("wb") as sink:
-            child = subprocess.Popen(
-                (sys.executable, "-m", "harch", *arguments),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=sink,
-                start_new_session=True,  # a Ctrl-C is the hub's, which stops its child itself
-                env={**_environment(), **settings},
-            )
-        os.setpriority(os.PRIO_PROCESS, child.pid, _NICER)
-        return RunningProcess(ProcessRecord(child.pid, start_ticks(child.pid), fingerprint), child)
+    async def _launched(self, arguments: Sequence[str], fingerprint: str) -> RunningProcess:
+        errors, settings = self._folder / "sentinel.err", {**_environment(), FINGERPRINT: fingerprint}
+        pid, child = await self._forked(arguments, settings, errors), None
+        if pid is None:
+            child = _started(arguments, settings, errors)
+            pid = child.pid
+        with contextlib.suppress(ProcessLookupError):  # it has ended already
+            os.setpriority(os.PRIO_PROCESS, pid, _NICER)
+        return RunningProcess(ProcessRecord(pid, start_ticks(pid), fingerprint), child)
+
+    async def _forked(self, arguments: Sequence[str], settings: dict[str, str], errors: Path) -> int | None:
+        """From the process that has its code loaded already; None where there is none."""
+        if self._preloaded is None:
+            return None
+        environment = {**settings, "HARCH_PARENT_PID": str(os.getppid())}
+        try:
+            return await self._preloaded.fork(arguments, environment, errors)
+        except ForkServerGone as gone:
+            _log.warning("SENTINEL is started by itself: %s", gone)
+            self._preloaded = None
+            return None
 
     async def _watched(self, process: RunningProcess) -> int | None:
         """Its exit code, once it has ended. If the hub is to stop, it is stopped as well."""

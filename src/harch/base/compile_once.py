@@ -46,6 +46,17 @@ def compile_once(what: str, sources: SourceStamp, *, wait_s_max: float = WAIT_S_
         os.close(folder)
 
 
+def is_compiled(what: str, sources: SourceStamp) -> bool:
+    """Whether the kernels called `what` only have to be loaded."""
+    folder = _own_folder()
+    if folder is None:
+        return False
+    try:
+        return _exists(f"{what}.{_key(sources)}.done", folder)
+    finally:
+        os.close(folder)
+
+
 def cache_root() -> Path:
     """Where this user's caches are; XDG says so."""
     configured = os.environ.get("XDG_CACHE_HOME", "")

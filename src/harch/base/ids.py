@@ -39,6 +39,11 @@ def _fresh_noise() -> str:
     return _pool.pop()
 
 
+def forget_drawn_noise() -> None:
+    """After a fork: two processes must not draw from one page."""
+    _pool.clear()
+
+
 def is_name(text: str) -> bool:
     """True for names that people may give: 1 to 128 letters, digits, dots, dashes, underscores, inner spaces."""
     return _NAME.match(text) is not None

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, field
@@ -23,9 +24,11 @@ import httpx
 from harch.base.clock import Clock, SystemClock
 from harch.base.config import Home, Ports
 from harch.base.errors import HarchError
+from harch.base.fork_server import ForkClient, ForkServerGone, socket_pair
 from harch.base.http.server import bind
+from harch.base.process_title import ROOM
 from harch.cli.contexts import remember_local
-from harch.cli.process_tree import Descendants, cpu_s
+from harch.cli.process_tree import AdoptedProcess, Descendants, cpu_s
 from harch.execution.kernel import start_ticks
 from harch.execution.process_record import ProcessRecord, write_record
 from harch.execution.sandbox import agent_mode, choose
@@ -121,14 +124,15 @@ HUB_RECORD = "hub.pid"  # in the folder of the hub
 class Child:
     """A process of ours that must run. `errors` holds what it wrote to stderr since its last start.
 
-    `record`: where its pid is written down, if anybody needs it.
+    `record`: where its pid is written down, if anybody needs it. `starts_sentinel`: a hub does.
     """
 
     name: str
     arguments: list[str]
     errors: Path
     record: Path | None = None
-    process: asyncio.subprocess.Process | None = None
+    starts_sentinel: bool = False
+    process: asyncio.subprocess.Process | AdoptedProcess | None = None
     backoff: Backoff = field(default_factory=Backoff)
 
     @property
@@ -178,6 +182,7 @@ class LocalFederation:
         self._ready: set[str] = set()
         self._watching: list[asyncio.Task[None]] = []
         self._starting = asyncio.Semaphore(starts_at_once(os.cpu_count() or 1))
+        self._preloaded: ForkClient | None = None
 
     async def run(self) -> None:
         """Until SIGINT or SIGTERM. Whatever ends it, nothing that it has started is left."""
@@ -186,6 +191,7 @@ class LocalFederation:
             loop.add_signal_handler(number, self._stopping.set)
         self._prepare()
         descendants = Descendants()
+        self._preloaded = self._preload()
         try:
             async with asyncio.TaskGroup() as group:
                 helpers = [
@@ -222,10 +228,24 @@ class LocalFederation:
                 hint="set HARCH_HOME to a folder you may write",
             ) from error
 
+    def _preload(self) -> ForkClient:
+        """Starts the process that others are forked from. It ends when we hang up, or are gone."""
+        ours, theirs = socket_pair()
+        with theirs, (self._home.root / "preload.err").open("wb") as errors:
+            self._preloading = subprocess.Popen(
+                (sys.executable, "-m", "harch.cli.preload", str(theirs.fileno()), ROOM),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+                pass_fds=(theirs.fileno(),),
+            )
+        return ForkClient(ours)
+
     def _hub(self, hub: Hub, fleet_argument: str) -> Child:
         folder = self._home.hub(hub.id)
         arguments = ["hub", "serve", hub.id, "--fleet", fleet_argument, "--log-file", str(folder / "hub.log")]
-        return Child(f"hub {hub.name}", arguments, folder / "hub.err", folder / HUB_RECORD)
+        return Child(f"hub {hub.name}", arguments, folder / "hub.err", folder / HUB_RECORD, starts_sentinel=True)
 
     def _agent(self, index: int, hub: Hub, share: tuple[str, ...]) -> Child:
         folder = self._home.hub(hub.id)
@@ -286,8 +306,27 @@ class LocalFederation:
             await self._clock.sleep(pause_s)
 
     async def _run_once(self, child: Child) -> int:
+        child.process = await self._spawned(child)
+        if child.record is not None:
+            pid = child.process.pid
+            with contextlib.suppress(OSError, HarchError):  # without it the hub runs all the same
+                write_record(child.record, ProcessRecord(pid, start_ticks(pid), ""))
+        return await child.process.wait()
+
+    async def _spawned(self, child: Child) -> asyncio.subprocess.Process | AdoptedProcess:
+        """Forked from what is loaded already; where that cannot be, started anew."""
+        environment = {**os.environ, "HARCH_PARENT_PID": str(os.getpid())}
+        if self._preloaded is not None:
+            try:
+                pid = await self._preloaded.fork(
+                    child.arguments, environment, child.errors, wants_next=child.starts_sentinel
+                )
+                return AdoptedProcess(pid)
+            except ForkServerGone as gone:
+                self._preloaded = None
+                click.echo(f"new processes share no memory with others any more: {gone}", err=True)
         with child.errors.open("wb") as errors:
-            child.process = await asyncio.create_subprocess_exec(
+            return await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
                 "harch",
@@ -296,13 +335,8 @@ class LocalFederation:
                 stdout=asyncio.subprocess.DEVNULL,
                 stderr=errors,
                 start_new_session=True,  # Ctrl-C is for us; we stop the children in the right order
-                env={**os.environ, "HARCH_PARENT_PID": str(os.getpid())},
+                env=environment,
             )
-        if child.record is not None:
-            pid = child.process.pid
-            with contextlib.suppress(OSError, HarchError):  # without it the hub runs all the same
-                write_record(child.record, ProcessRecord(pid, start_ticks(pid), ""))
-        return await child.process.wait()
 
     async def _keep_reaping(self, descendants: Descendants) -> None:
         while True:
@@ -346,6 +380,8 @@ class LocalFederation:
         more_s = STOP_S_PER_HUB * len(self._sites)
         await self._stop([site.agent for site in self._sites], AGENT_STOP_S + more_s)
         await self._stop([site.serving for site in self._sites], HUB_STOP_S + more_s)
+        if self._preloaded is not None:
+            self._preloaded.close()
         folders = [self._home.hub(site.hub.id) for site in self._sites]
         if left := await descendants.end(folders, self._clock, grace_s=LEFTOVERS_STOP_S):
             pids = ", ".join(map(str, left))

@@ -6,6 +6,7 @@ earlier, killed `harch up` has left behind is not in it; it is found by the reco
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -20,6 +21,7 @@ from harch.execution.kernel import adopt_orphans, children_of, kill_process, rea
 
 LOOK_S = 0.05
 KILL_S_MAX = 10.0
+UNKNOWN_CODE = 255
 _RECORDS = ("keeper.pid", "*/keeper.pid", "engine/*/*.pid", "*/engine/*/*.pid", "sentinel/process.json")
 _RECORD_BYTES_MAX = 4096
 
@@ -74,6 +76,63 @@ async def _end(left: Callable[[], set[int]], signum: int, clock: Clock, within_s
             return True
         await clock.sleep(LOOK_S)
     return False
+
+
+class AdoptedProcess:
+    """A process that was started for us by another one, and came to us as an orphan. Used as one of asyncio's is."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    async def wait(self) -> int:
+        """Its exit code; minus the number of the signal that has ended it; `UNKNOWN_CODE` if it is gone already."""
+        if self.returncode is None:
+            try:
+                handle = os.pidfd_open(self.pid)
+            except ProcessLookupError:
+                self.returncode = UNKNOWN_CODE
+                return self.returncode
+            try:
+                await _readable(handle)
+            finally:
+                os.close(handle)
+            if self.returncode is None:  # nobody else has waited meanwhile
+                self._reap()
+        return UNKNOWN_CODE if self.returncode is None else self.returncode
+
+    def terminate(self) -> None:
+        self._send(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._send(signal.SIGKILL)
+
+    def _reap(self) -> None:
+        try:
+            _, status = os.waitpid(self.pid, 0)
+        except ChildProcessError:
+            self.returncode = UNKNOWN_CODE
+        else:
+            self.returncode = os.waitstatus_to_exitcode(status)
+
+    def _send(self, signum: int) -> None:
+        if self.returncode is None:
+            kill_process(self.pid, signum)
+
+
+async def _readable(handle: int) -> None:
+    loop = asyncio.get_running_loop()
+    over: asyncio.Future[None] = loop.create_future()
+    loop.add_reader(handle, _finish, over)
+    try:
+        await over
+    finally:
+        loop.remove_reader(handle)
+
+
+def _finish(over: asyncio.Future[None]) -> None:
+    if not over.done():
+        over.set_result(None)
 
 
 def descendants_of(pid: int) -> list[int]:

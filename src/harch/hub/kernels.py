@@ -9,9 +9,20 @@ from __future__ import annotations
 import os
 import sys
 
-from harch.base.compile_once import compile_once
+from harch.base.compile_once import compile_once, is_compiled
 from harch.execution.kernel import die_with_parent
 from harch.placement.policy import KernelsMissing
+
+
+def load_if_compiled() -> bool:
+    """Loads the machine code from disk if an earlier process has left it there. Raises KernelsMissing without Numba."""
+    from harch.placement.policy.compiled import SOURCES
+    from harch.placement.policy.engine import warm
+
+    if not is_compiled("placement", SOURCES):
+        return False
+    warm()
+    return True
 
 
 def main() -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from harch.base.clock import Clock
 from harch.hub.jobs.runtime import JobRuntime
+from harch.hub.kernels import load_if_compiled
 from harch.hub.store.database import Database
 from harch.placement.policy import KernelsMissing
 from harch.placement.scheduler import Scheduler
@@ -81,11 +82,17 @@ class Learner:
 
 
 async def _compile() -> None:
-    """In a process of its own; then this one loads the machine code from disk."""
+    """In a process of its own, unless that was done before; then this one loads the machine code from disk."""
     from harch.placement.policy import kernels_available
 
     if not kernels_available():
         raise KernelsMissing
+    if not await asyncio.to_thread(load_if_compiled):
+        await _compile_apart()
+        await asyncio.to_thread(_load)
+
+
+async def _compile_apart() -> None:
     compiler = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -99,7 +106,6 @@ async def _compile() -> None:
         if compiler.returncode is None:
             compiler.kill()
             await compiler.wait()
-    await asyncio.to_thread(_load)
 
 
 def _load() -> None:

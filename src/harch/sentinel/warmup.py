@@ -29,11 +29,24 @@ _SAMPLES = 300  # of one series: enough for a chunk of a block
 def warm_all() -> None:
     """Loads or compiles every kernel. Of processes that start together, one compiles and the others wait."""
     with compile_once("sentinel", SOURCES):
-        warm_head()
-        warm_queries()
-        _warm_blocks()
+        _warm_store()
         _warm_archive()
     let_compiler_go()
+
+
+def warm_for_forks() -> None:
+    """Loads compiled kernels into a process that others will be forked from.
+
+    Those of the archive are left to each: they come with threads of Arrow, which a fork would leave behind.
+    """
+    _warm_store()
+    let_compiler_go()
+
+
+def _warm_store() -> None:
+    warm_head()
+    warm_queries()
+    _warm_blocks()
 
 
 def _warm_blocks() -> None:

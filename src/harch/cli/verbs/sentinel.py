@@ -105,6 +105,11 @@ def keep_out(*names: str) -> None:
     sys.meta_path.insert(0, _Absent(frozenset(names)))
 
 
+def keep_out_unneeded() -> None:
+    """What packages of SENTINEL load if they find it, and SENTINEL has no use for."""
+    keep_out("pandas", "scipy")
+
+
 # `harch sentinel`: the telemetry store as a process, and questions to it.
 
 
@@ -151,7 +156,7 @@ def serve(
     agents, OpenTelemetry SDKs and Grafana talk to it unchanged. `X-Scope-OrgID` selects the tenant.
     """
 
-    keep_out("pandas", "scipy")
+    keep_out_unneeded()
     import uvloop
 
     from harch.api.sentinel_process import write_own_record

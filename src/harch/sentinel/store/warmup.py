@@ -70,7 +70,8 @@ _COMPILER = "llvmlite"
 def let_compiler_go() -> int:
     """Gives the pages of LLVM back after all kernels are loaded; they come again from the file when needed.
 
-    Only what is mapped from its file and cannot be written, with no page that ever was: letting that go loses nothing.
+    Only what is mapped from its file and cannot be written, with no page that ever was, in this process or in one that
+    it was forked from: letting that go loses nothing.
     Returns how many bytes of addresses that were, 0 where the system has no such list.
     """
     gc.collect()
@@ -95,5 +96,5 @@ def _clean_mappings(listing: Path) -> Iterator[tuple[int, int]]:
             is_compiler = len(fields) == 6 and "w" not in fields[1] and _COMPILER in fields[5]
             start, end = (int(address, 16) for address in fields[0].split("-"))
             mapping = (start, end) if is_compiler else None
-        elif mapping is not None and fields[0] == "Private_Dirty:" and fields[1] == "0":
+        elif mapping is not None and fields[0] == "Anonymous:" and fields[1] == "0":
             yield mapping

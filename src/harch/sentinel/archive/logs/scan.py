@@ -268,6 +268,9 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_LOOKERS, thread_name_prefix="archive-look")
 
 
+os.register_at_fork(after_in_child=_pool.cache_clear)  # threads stay behind
+
+
 def by_time(
     leads: Sequence[Lead],
     start_ns: int,

@@ -239,6 +239,9 @@ def _helpers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(max(_cores() - 1, 1), thread_name_prefix="promql")
 
 
+os.register_at_fork(after_in_child=_helpers.cache_clear)  # threads stay behind
+
+
 def lent(array: Array) -> Array:
     """The array as kernels take it: in one piece and read-only, so that there is one compiled form of each kernel."""
     whole: Any = np.ascontiguousarray(array).view()

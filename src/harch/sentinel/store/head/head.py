@@ -325,6 +325,9 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_threads(), "sentinel-read")
 
 
+os.register_at_fork(after_in_child=_pool.cache_clear)  # threads stay behind
+
+
 # What came lately? All samples of one tenant that are not in blocks yet, for writers and readers in many threads.
 
 
