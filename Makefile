@@ -24,9 +24,9 @@ reset:           ## Forgets all state of the federation
 install: $(DEV)  ## Sets up .venv with everything tests and benchmarks need
 
 # Real processes mostly wait, everything else computes: side by side the three parts take little longer than one.
-# Kernels are compiled before: dozens of processes that start together would each do the same.
+# Kernels are compiled before, also those that were edited: dozens of processes that start together would each wait.
 test: $(DEV)     ## Runs the whole test suite, its three parts side by side
-	@$(BIN)/python -m harch.sentinel.warmup
+	@$(BIN)/python -m harch.cli.compiling
 	@$(MAKE) --no-print-directory --jobs=3 --keep-going --output-sync=target test-pipelines test-processes test-reasoning
 
 # Where HARCH_TEST_REPORTS names a folder, each part leaves there how it ended: .ci/run repeats what failed.
@@ -82,9 +82,11 @@ $(BIN)/python:
 $(STAMP): pyproject.toml | $(BIN)/python
 	@echo 'setting up .venv ...'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[kernels,sentinel]'
+	@$(BIN)/python -m harch.cli.compiling
 	@touch $@
 
 $(DEV): pyproject.toml | $(BIN)/python
 	@echo 'setting up .venv with the development tools ...'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/python -m harch.cli.compiling
 	@touch $@ $(STAMP)

@@ -21,6 +21,7 @@ from pathlib import Path
 import click
 import httpx
 
+from harch.api.sentinel_process import is_kept
 from harch.base.clock import Clock, SystemClock
 from harch.base.config import Home, Ports
 from harch.base.errors import HarchError
@@ -114,7 +115,7 @@ def starts_at_once(cores: int) -> int:
 
 AGENT_STOP_S, HUB_STOP_S, STOP_S_PER_HUB = 20.0, 30.0, 2.0  # many that stop together share the processors
 LEFTOVERS_STOP_S = 5.0
-LOOK_S, LOOK_AGAIN_S = 0.1, 2.0
+LOOK_S, LOOK_AGAIN_S, SENTINEL_LOOK_S = 0.1, 2.0, 0.5
 ERROR_CHARS_MAX = 2000
 HOST = "127.0.0.1"
 HUB_RECORD = "hub.pid"  # in the folder of the hub
@@ -271,6 +272,8 @@ class LocalFederation:
         async with httpx.AsyncClient(timeout=2.0, trust_env=False) as client:
             await asyncio.gather(*(self._start(site, group, client) for site in self._sites))
             self._report_all()
+            if is_kept() and not self._as_json:
+                group.create_task(self._report_sentinels())
             while late := [site for site in self._sites if site.hub.id not in self._ready]:
                 await self._clock.sleep(LOOK_AGAIN_S)
                 for site in late:
@@ -373,6 +376,19 @@ class LocalFederation:
             click.echo(f"  {program} {words}")
         click.echo("\nCtrl-C stops everything.")
 
+    async def _report_sentinels(self) -> None:
+        """Hubs are ready earlier: telemetry has its own processes, with kernels to load or even to compile."""
+        total, announced = len(self._sites), False
+        urls = {f"http://{HOST}:{self._ports.telemetry(index)}/-/ready" for index in range(total)}
+        async with httpx.AsyncClient(timeout=2.0, trust_env=False) as client:
+            while urls:
+                urls -= {url for url in urls if await _answers(client, url)}
+                if urls and not announced:
+                    click.echo("SENTINEL is starting; where its kernels were never compiled, that takes a minute")
+                    announced = True
+                await self._clock.sleep(SENTINEL_LOOK_S if urls else 0.0)
+        click.echo(f"SENTINEL is ready at {total} of {total} hubs")
+
     # Stop
 
     async def _stop_all(self, descendants: Descendants) -> None:
@@ -411,6 +427,13 @@ def safeguard_options(declared: HubSafeguards) -> list[str]:
     for framework in declared.frameworks:
         options += ["--framework", framework]
     return options
+
+
+async def _answers(client: httpx.AsyncClient, url: str) -> bool:
+    try:
+        return (await client.get(url)).status_code == 200
+    except httpx.HTTPError:
+        return False
 
 
 async def start_step(client: httpx.AsyncClient, url: str) -> StartStep:

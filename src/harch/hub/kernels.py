@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 
 from harch.base.compile_once import compile_once, is_compiled
 from harch.execution.kernel import die_with_parent
@@ -25,16 +26,23 @@ def load_if_compiled() -> bool:
     return True
 
 
+def compile_placement(step_started: Callable[[str], None] = lambda _what: None) -> None:
+    """Compiles, or loads what is compiled. Raises KernelsMissing without Numba."""
+    from harch.placement.policy.compiled import SOURCES
+    from harch.placement.policy.engine import warm
+
+    with compile_once("placement", SOURCES):
+        step_started("placement")
+        warm()
+
+
 def main() -> None:
     die_with_parent()  # a hub that is killed leaves no compiler behind
     os.nice(10)  # nobody waits for it: hubs place by best fit meanwhile
     try:
-        from harch.placement.policy.compiled import SOURCES
-        from harch.placement.policy.engine import warm
+        compile_placement()
     except KernelsMissing as missing:
         sys.exit(str(missing))
-    with compile_once("placement", SOURCES):
-        warm()
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from harch.base.clock import SystemClock
@@ -26,11 +27,12 @@ from harch.sentinel.store.warmup import warm_up as warm_head
 _SAMPLES = 300  # of one series: enough for a chunk of a block
 
 
-def warm_all() -> None:
+def warm_all(step_started: Callable[[str], None] = lambda _what: None) -> None:
     """Loads or compiles every kernel. Of processes that start together, one compiles and the others wait."""
     with compile_once("sentinel", SOURCES):
-        _warm_store()
-        _warm_archive()
+        for what, warm in STEPS:
+            step_started(what)
+            warm()
     let_compiler_go()
 
 
@@ -39,14 +41,10 @@ def warm_for_forks() -> None:
 
     Those of the archive are left to each: they come with threads of Arrow, which a fork would leave behind.
     """
-    _warm_store()
+    for _, warm in STEPS:
+        if warm is not _warm_archive:
+            warm()
     let_compiler_go()
-
-
-def _warm_store() -> None:
-    warm_head()
-    warm_queries()
-    _warm_blocks()
 
 
 def _warm_blocks() -> None:
@@ -77,6 +75,13 @@ def _warm_archive() -> None:
             pass
         archive.close()
 
+
+STEPS: tuple[tuple[str, Callable[[], None]], ...] = (
+    ("samples", warm_head),
+    ("PromQL", warm_queries),
+    ("blocks", _warm_blocks),
+    ("log lines", _warm_archive),
+)
 
 if __name__ == "__main__":
     warm_all()
