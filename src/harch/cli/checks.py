@@ -11,7 +11,7 @@ import socket
 import stat
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -23,6 +23,7 @@ from harch.base.clock import Clock
 from harch.base.config import Home, Ports
 from harch.base.errors import EXIT_ERROR, EXIT_OK, HarchError
 from harch.base.state_files import set_aside_files
+from harch.cli.compiling import pending_jobs
 from harch.cli.output import age_text
 from harch.execution.sandbox import agent_mode, host_layout, why_it_fails, workers_mode
 from harch.sdk import Client, Hub
@@ -61,6 +62,7 @@ def machine_findings(home: Home, ports: Ports) -> Iterator[CheckFinding]:
     yield from check_home(home)
     yield check_damage(home)
     yield check_disk(home)
+    yield check_kernels([job.what for job in pending_jobs()])
     yield check_ports(ports)
 
 
@@ -174,6 +176,18 @@ def check_disk(home: Home) -> CheckFinding:
         CheckFinding("disk", CheckMark.WARNING, detail, fix)
         if free_gb < DISK_GB_LOW
         else CheckFinding("disk", CheckMark.OK, detail)
+    )
+
+
+def check_kernels(pending: Sequence[str]) -> CheckFinding:
+    """`pending`: which kernels were never compiled on this machine. Hubs start without them, and compile."""
+    if not pending:
+        return CheckFinding("kernels", CheckMark.OK, "compiled, or not installed")
+    return CheckFinding(
+        "kernels",
+        CheckMark.WARNING,
+        f"not compiled yet: {', '.join(pending)}; the first start takes a minute longer",
+        f"{sys.executable} -m harch.cli.compiling",
     )
 
 

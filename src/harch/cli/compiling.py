@@ -19,6 +19,7 @@ StepStarted = Callable[[str], None]
 class CompileJob(NamedTuple):
     """Kernels that are compiled under one lock, in so many steps; it tells of each as it begins."""
 
+    what: str
     steps: int
     run: Callable[[StepStarted], None]
 
@@ -54,12 +55,12 @@ def pending_jobs() -> list[CompileJob]:
         from harch.placement.policy import compiled
 
         if not is_compiled("placement", compiled.SOURCES):
-            jobs.append(CompileJob(1, kernels.compile_placement))
+            jobs.append(CompileJob("placement", 1, kernels.compile_placement))
     if not missing_packages():
         from harch.sentinel import jit, warmup
 
         if not is_compiled("sentinel", jit.SOURCES):
-            jobs.append(CompileJob(len(warmup.STEPS), warmup.warm_all))
+            jobs.append(CompileJob("SENTINEL", len(warmup.STEPS), warmup.warm_all))
     return jobs
 
 

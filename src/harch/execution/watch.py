@@ -249,7 +249,8 @@ class TaskWatch:
             if b"exit-code" not in self._sandbox_says and not self._reason and not out_of_memory:
                 lines = self._spool.tail.decode(errors="replace").strip().splitlines()
                 detail = lines[-1] if lines else "the sandbox could not be set up"
-                self._finish("not_started", _shell_code(detail), detail=detail)
+                code = _shell_code(detail)
+                self._finish("not_started", code, detail=detail if code is None else _of_the_command(detail))
                 return
             if 128 < code <= 128 + 64:  # so bubblewrap, as a shell would, tells that its child died of a signal
                 signum = code - 128
@@ -280,6 +281,11 @@ def _shell_code(detail: str) -> int | None:
     if "execvp" not in detail:
         return None
     return NOT_FOUND_EXIT_CODE if os.strerror(errno.ENOENT) in detail else CANNOT_EXECUTE_EXIT_CODE
+
+
+def _of_the_command(detail: str) -> str:
+    """The sandbox's words about the command itself, without its own name: `train: No such file or directory`."""
+    return detail.partition("execvp ")[2] or detail
 
 
 def _become(cwd: str, cgroups: list[str], log_w: int, keep: list[int], parent: int) -> None:

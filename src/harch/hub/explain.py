@@ -175,9 +175,10 @@ def _verdict(
         return Verdict.PLACED, _lent(state, context, workload)
     if workload is not None and workload.is_placed:
         stopping = f"; stopping: {workload.stop_reason}" if workload.stop_reason else ""
+        again = f", attempt {workload.attempt}" if workload.attempt > 1 else ""
         return (
             Verdict.PLACED,
-            f"{workload.state} at {name} since attempt {workload.attempt}: {workload.placement_why}{stopping}",
+            f"{workload.state} at {name}{again}: {workload.placement_why}{stopping}",
         )
     if workload is not None and workload.state is State.PAUSED:
         return Verdict.MUST_WAIT, f"held back at {name}: `harch resume {workload.id}` lets it go on"

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from harch.base.counting import counted
 from harch.base.rejection import Rejection, RuleOutcome
 from harch.placement.facts import HubFacts
 from harch.placement.request import PlacementRequest
@@ -68,8 +69,10 @@ def _node_shape(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, st
         wants, has = f", {needs.storage_gb:g} GB of storage", f", {hub.storage_gb_per_node_max:g} GB of storage"
     return (
         fits and hub.slots_empty > 0,
-        f"a task needs {needs.gpus} GPUs, {needs.cpus:g} cpus, {needs.memory_gb:g} GB{wants}; the largest node has "
-        f"{most} suitable GPUs, {hub.cpus_per_node_max:g} cpus, {hub.memory_gb_per_node_max:g} GB{has}",
+        f"a task needs {counted(needs.gpus, 'GPU')}, {counted(needs.cpus, 'CPU')}, "
+        f"{needs.memory_gb:g} GB{wants}; the largest node has "
+        f"{counted(most, 'suitable GPU')}, {counted(hub.cpus_per_node_max, 'CPU')}, "
+        f"{hub.memory_gb_per_node_max:g} GB{has}",
         f"split it into tasks of at most {most} GPUs" if needs.gpus > most > 0 else "request less per task",
     )
 

@@ -8,6 +8,7 @@ from typing import Self
 
 from msgspec import Struct
 
+from harch.base.counting import counted
 from harch.workloads.spec import Level, Resources, SchedulingClass, Strategy, Topology, WorkloadSpec
 
 
@@ -89,7 +90,7 @@ class PlacementRequest(Struct, frozen=True, kw_only=True, gc=False):
         if needs.gpu_fraction is not None:
             each = f"{needs.gpu_fraction:g} of one {model}"
             each += f" with {needs.gpu_memory_gb:g} GB of its memory" if needs.gpu_memory_gb is not None else ""
-        text = f"{each}, {needs.cpus:g} cpus, {needs.memory_gb:g} GB"
+        text = f"{each}, {counted(needs.cpus, 'CPU')}, {needs.memory_gb:g} GB"
         text += f", {needs.storage_gb:g} GB of storage" if needs.storage_gb else ""
         text = f"{self.tasks} tasks of {text}" if self.tasks > 1 else text
         topology = self.topology

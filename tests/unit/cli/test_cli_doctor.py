@@ -20,6 +20,7 @@ from harch.cli.checks import (
     check_clock,
     check_damage,
     check_home,
+    check_kernels,
     check_key_file,
     check_peer,
     check_ports,
@@ -49,6 +50,14 @@ def test_files_that_were_set_aside_as_damaged_are_named(tmp_path: Path) -> None:
     assert str(kept) in finding.detail or "quarantine" in finding.detail
     assert "and 1 more" in finding.detail
     assert "delete" in finding.fix
+
+
+def test_kernels_that_were_never_compiled_are_named_with_the_command_that_compiles_them() -> None:
+    assert check_kernels([]).mark is CheckMark.OK
+    finding = check_kernels(["placement", "SENTINEL"])
+    assert finding.mark is CheckMark.WARNING
+    assert "placement, SENTINEL" in finding.detail
+    assert finding.fix.endswith("-m harch.cli.compiling")
 
 
 def test_a_missing_sandbox_is_a_warning_with_the_package_to_install() -> None:

@@ -24,7 +24,7 @@ EVENTS = {
             "at": "2026-01-02T03:04:06Z",
             "kind": "workload.running",
             "subject": "wl_1",
-            "message": "runs on 1 node(s)",
+            "message": "runs on 1 node",
             "data": {},
         }
     ],
@@ -51,9 +51,9 @@ def test_show_says_what_was_asked_for_where_it_runs_and_what_happened(harch: Har
         "  request     2 tasks of 8 GPUs of any model",
         "  command     true",
         "  hub         dakar, under a lease of dakhla",
-        "  task 0      dakhla-n1: g1, g2",
+        "  task 0      dakhla-n1: g1-g2",
         "  trace       ab12 (`harch sentinel traces show ab12`)",
-        "  2026-01-02 03:04:06  workload.running: runs on 1 node(s)",
+        "  2026-01-02 03:04:06  workload.running: runs on 1 node",
     ):
         assert line in lines
     assert any("attempt 2" in line for line in lines)

@@ -709,7 +709,7 @@ def test_the_history_of_a_workload_names_its_state_and_attempt(bench: Bench) -> 
     bench.later(seconds=3)
     bench.handle(ev.TaskStartSeen(TaskKey(workload.id, 1, 0)))
     assert (workload.started_at, workload.updated_at) == (bench.now, bench.now)
-    assert bench.records[-1].message == "runs on 1 node(s)"
+    assert bench.records[-1].message == "runs on 1 node"
 
 
 def test_a_submission_that_comes_back_within_its_window_is_the_same_and_later_another(bench: Bench) -> None:

@@ -396,7 +396,7 @@ class TestReports:
         assert kinds(hub.effects) == ["Save", "workload.running"]
         assert (workload.state, workload.started_at) == (State.RUNNING, START)
         (record,) = [one for one in hub.effects if isinstance(one, fx.Record)]
-        assert record.message == "runs at dakhla on 2 node(s)"
+        assert record.message == "runs at dakhla on 2 nodes"
         self.report(hub, workload, placement=THERE, started_at=START)
         assert hub.effects == [], "nothing is new"
 

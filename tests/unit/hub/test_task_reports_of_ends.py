@@ -234,7 +234,7 @@ class TestStarts:
         bench.later(seconds=1)
         effects = bench.handle(ev.TaskStartSeen(TaskKey(workload.id, 1, 0)))
         assert kinds(effects) == ["Save", "workload.running"]
-        assert bench.records[-1].message == "runs on 2 node(s)"
+        assert bench.records[-1].message == "runs on 2 nodes"
         assert (workload.state, workload.started_at) == (State.RUNNING, bench.now)
 
     def test_a_start_of_unknown_or_earlier_work_changes_nothing(self, bench: Bench) -> None:

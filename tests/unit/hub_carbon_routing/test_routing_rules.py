@@ -607,7 +607,7 @@ class TestWords:
             f"not home from {at}: 3,000 g, 2.00 kWh, 1500 g/kWh",
             f"not dear from {at}: 9,000 g, 2.00 kWh, 4500 g/kWh",
             "stopping and going on costs 50 g: work done twice, restart, transfer",
-            "suspended or moved 2 time(s); ran 1,800 s before",
+            "suspended or moved 2 times; ran 1,800 s before",
             f"method: {METHOD}",
             "based on: a grid, read 60 s ago",
         )

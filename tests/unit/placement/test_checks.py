@@ -147,7 +147,7 @@ TABLE: list[tuple[str, PlacementRequest, HubFacts, bool, str, str]] = [
         request_of(Resources(gpus=8, cpus=64, memory_gb=256, storage_gb=80)),
         facts(),
         True,
-        "a task needs 8 GPUs, 64 cpus, 256 GB, 80 GB of storage; the largest node has 8 suitable GPUs, 64 cpus, "
+        "a task needs 8 GPUs, 64 CPUs, 256 GB, 80 GB of storage; the largest node has 8 suitable GPUs, 64 CPUs, "
         "256 GB, 80 GB of storage",
         "",
     ),
@@ -156,7 +156,7 @@ TABLE: list[tuple[str, PlacementRequest, HubFacts, bool, str, str]] = [
         request_of(Resources(gpus=9)),
         facts(),
         False,
-        "a task needs 9 GPUs, 1 cpus, 1 GB; the largest node has 8 suitable GPUs, 64 cpus, 256 GB",
+        "a task needs 9 GPUs, 1 CPU, 1 GB; the largest node has 8 suitable GPUs, 64 CPUs, 256 GB",
         "split it into tasks of at most 8 GPUs",
     ),
     (
@@ -164,7 +164,7 @@ TABLE: list[tuple[str, PlacementRequest, HubFacts, bool, str, str]] = [
         request_of(Resources(gpus=5, gpu_model="small")),
         facts(),
         False,
-        "a task needs 5 GPUs, 1 cpus, 1 GB; the largest node has 4 suitable GPUs, 64 cpus, 256 GB",
+        "a task needs 5 GPUs, 1 CPU, 1 GB; the largest node has 4 suitable GPUs, 64 CPUs, 256 GB",
         "split it into tasks of at most 4 GPUs",
     ),
     (
@@ -172,7 +172,7 @@ TABLE: list[tuple[str, PlacementRequest, HubFacts, bool, str, str]] = [
         request_of(Resources(gpus=1, gpu_model="card")),
         facts(),
         False,
-        "a task needs 1 GPUs, 1 cpus, 1 GB; the largest node has 0 suitable GPUs, 64 cpus, 256 GB",
+        "a task needs 1 GPU, 1 CPU, 1 GB; the largest node has 0 suitable GPUs, 64 CPUs, 256 GB",
         "request less per task",
     ),
     (
@@ -180,7 +180,7 @@ TABLE: list[tuple[str, PlacementRequest, HubFacts, bool, str, str]] = [
         request_of(Resources(cpus=64.5)),
         facts(),
         False,
-        "a task needs 0 GPUs, 64.5 cpus, 1 GB; the largest node has 0 suitable GPUs, 64 cpus, 256 GB",
+        "a task needs 0 GPUs, 64.5 CPUs, 1 GB; the largest node has 0 suitable GPUs, 64 CPUs, 256 GB",
         "request less per task",
     ),
     (
@@ -188,7 +188,7 @@ TABLE: list[tuple[str, PlacementRequest, HubFacts, bool, str, str]] = [
         request_of(Resources(memory_gb=257)),
         facts(),
         False,
-        "a task needs 0 GPUs, 1 cpus, 257 GB; the largest node has 0 suitable GPUs, 64 cpus, 256 GB",
+        "a task needs 0 GPUs, 1 CPU, 257 GB; the largest node has 0 suitable GPUs, 64 CPUs, 256 GB",
         "request less per task",
     ),
     (
@@ -196,7 +196,7 @@ TABLE: list[tuple[str, PlacementRequest, HubFacts, bool, str, str]] = [
         request_of(Resources(storage_gb=81)),
         facts(),
         False,
-        "a task needs 0 GPUs, 1 cpus, 1 GB, 81 GB of storage; the largest node has 0 suitable GPUs, 64 cpus, 256 GB, "
+        "a task needs 0 GPUs, 1 CPU, 1 GB, 81 GB of storage; the largest node has 0 suitable GPUs, 64 CPUs, 256 GB, "
         "80 GB of storage",
         "request less per task",
     ),
@@ -205,7 +205,7 @@ TABLE: list[tuple[str, PlacementRequest, HubFacts, bool, str, str]] = [
         request_of(Resources(storage_gb=81)),
         facts(storage_gb_per_node_max=None),
         True,
-        "a task needs 0 GPUs, 1 cpus, 1 GB; the largest node has 0 suitable GPUs, 64 cpus, 256 GB",
+        "a task needs 0 GPUs, 1 CPU, 1 GB; the largest node has 0 suitable GPUs, 64 CPUs, 256 GB",
         "",
     ),
     (
@@ -213,7 +213,7 @@ TABLE: list[tuple[str, PlacementRequest, HubFacts, bool, str, str]] = [
         ONE,
         facts(slots_empty=0),
         False,
-        "a task needs 1 GPUs, 1 cpus, 1 GB; the largest node has 8 suitable GPUs, 64 cpus, 256 GB",
+        "a task needs 1 GPU, 1 CPU, 1 GB; the largest node has 8 suitable GPUs, 64 CPUs, 256 GB",
         "request less per task",
     ),
     ("size", gang(20), facts(), True, "20 tasks; the empty hub fits 20", ""),

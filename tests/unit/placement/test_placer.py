@@ -300,20 +300,20 @@ def test_one_gpu_alone_has_no_slowdown() -> None:
 @pytest.mark.parametrize(
     ("request_", "words"),
     [
-        (request_of(Resources(cpus=2.5, memory_gb=3)), "no GPU, 2.5 cpus, 3 GB"),
-        (request_of(ONE), "1 x any GPU, 1 cpus, 1 GB"),
-        (request_of(Resources(gpus=2, gpu_models=("a", "b"))), "2 x a or b, 1 cpus, 1 GB"),
-        (request_of(Resources(gpus=1, gpu_fraction=0.25)), "0.25 of one any GPU, 1 cpus, 1 GB"),
+        (request_of(Resources(cpus=2.5, memory_gb=3)), "no GPU, 2.5 CPUs, 3 GB"),
+        (request_of(ONE), "1 x any GPU, 1 CPU, 1 GB"),
+        (request_of(Resources(gpus=2, gpu_models=("a", "b"))), "2 x a or b, 1 CPU, 1 GB"),
+        (request_of(Resources(gpus=1, gpu_fraction=0.25)), "0.25 of one any GPU, 1 CPU, 1 GB"),
         (
             request_of(Resources(gpus=1, gpu_fraction=0.25, gpu_memory_gb=20.5, gpu_model="a", storage_gb=7)),
-            "0.25 of one a with 20.5 GB of its memory, 1 cpus, 1 GB, 7 GB of storage",
+            "0.25 of one a with 20.5 GB of its memory, 1 CPU, 1 GB, 7 GB of storage",
         ),
-        (request_of(ONE, 2), "2 tasks of 1 x any GPU, 1 cpus, 1 GB"),
+        (request_of(ONE, 2), "2 tasks of 1 x any GPU, 1 CPU, 1 GB"),
         (
             request_of(ONE, 3, required=Level.ROW, strategy=Strategy.SPREAD, exclusive=True),
-            "3 tasks of 1 x any GPU, 1 cpus, 1 GB, all in one row, spread, exclusive nodes",
+            "3 tasks of 1 x any GPU, 1 CPU, 1 GB, all in one row, spread, exclusive nodes",
         ),
-        (request_of(ONE, exclusive=True), "1 x any GPU, 1 cpus, 1 GB, exclusive nodes"),
+        (request_of(ONE, exclusive=True), "1 x any GPU, 1 CPU, 1 GB, exclusive nodes"),
     ],
 )
 def test_a_request_is_described_by_its_shape(request_: PlacementRequest, words: str) -> None:

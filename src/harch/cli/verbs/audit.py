@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harch.base.counting import counted
 from harch.base.errors import EXIT_ERROR, EXIT_OK, HarchError
 from harch.cli.remote import connect, hub_option, json_option, remote_options
 
@@ -373,7 +374,7 @@ def verify(file: str | None, checkpoints_file: str | None, hub: str | None, as_j
         click.echo(f"TAMPERED: entry {finding.seq}: {finding.kind}: {clean(finding.detail)}")
         note(f"{outcome.entries} entries before it are valid")
     elif not lost:
-        against = f", {outcome.checkpoints} kept checkpoint(s) agree" if kept or others.queried else ""
+        against = f", {counted(outcome.checkpoints, 'kept checkpoint')} checked" if kept or others.queried else ""
         click.echo(f"ok: {outcome.entries} entries of hub {clean(outcome.hub)}{against}; head {outcome.head}")
     for loss in outcome.losses:
         click.echo(f"hole: {clean(loss.sentence)}")

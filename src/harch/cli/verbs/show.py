@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -56,12 +57,13 @@ def description(workload: Workload, explanation: Explanation, now: datetime) -> 
     """Labels and what stands behind them; what there is nothing to say about is left out."""
     from harch.cli.follow import elapsed_s
     from harch.cli.output import age_text, since_text
+    from harch.cli.views.gpu_ids import gpu_ranges
 
     spec = workload.spec
     yield "why", workload.error_message or explanation.sentence
     yield "request", _request(workload)
     if command := spec.get("command"):
-        yield "command", " ".join(map(str, command)) if isinstance(command, list | tuple) else str(command)
+        yield "command", shlex.join(map(str, command)) if isinstance(command, list | tuple) else str(command)
     for label, field in (("countries", "countries_allowed"), ("data", "data"), ("outputs", "outputs")):
         if (values := spec.get(field)) and isinstance(values, list | tuple):
             yield label, ", ".join(map(str, values))
@@ -74,7 +76,7 @@ def description(workload: Workload, explanation: Explanation, now: datetime) -> 
     owner, runner = workload.hub_id or "-", workload.runner_hub
     yield "hub", owner if runner in ("", owner) else f"{runner}, under a lease of {owner}"
     for task in workload.placement[:_NODES_LISTED]:
-        yield f"task {task.rank}", f"{task.node_id}: {', '.join(task.gpu_ids) or 'no GPU'}"
+        yield f"task {task.rank}", f"{task.node_id}: {gpu_ranges(task.node_id, task.gpu_ids)}"
     if len(workload.placement) > _NODES_LISTED:
         yield "", f"and {len(workload.placement) - _NODES_LISTED} more tasks"
     for end in sorted(workload.task_ends, key=lambda end: end.rank)[:_NODES_LISTED]:

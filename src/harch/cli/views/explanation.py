@@ -8,6 +8,7 @@ import click
 
 from harch.base.errors import EXIT_INFEASIBLE, EXIT_OK, EXIT_REFUSED
 from harch.cli.output import age_text, clean, styled
+from harch.cli.views.gpu_ids import gpu_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -32,7 +33,7 @@ def show(explanation: Explanation, title: str, *, every_rule: bool = False) -> N
     click.echo(f"  {clean(explanation.sentence)}")
     _show_turn(explanation)
     for task in explanation.placement:
-        gpus = ", ".join(task.gpu_ids) or "no GPU"
+        gpus = gpu_ranges(task.node_id, task.gpu_ids)
         click.echo(f"  task {task.rank} on {clean(task.node_id)}: {clean(gpus)}")
     for hub in explanation.hubs:
         if every_rule:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from harch.base.counting import counted
 from harch.base.errors import HarchError
 from harch.execution.protocol import AgentRefused, Forget, PauseTask, StopTask, TaskEnded, TaskKey
 from harch.hub.audit import data_drafts, drafts
@@ -43,7 +44,8 @@ def task_started(tx: Transaction, key: TaskKey) -> None:
     if len(workload.ranks_running) == len(workload.placement):
         workload.started_at = tx.now
         if workload.state is State.SCHEDULED:
-            tx.move(workload, State.RUNNING, f"runs on {len({task.node_id for task in workload.placement})} node(s)")
+            nodes = counted(len({task.node_id for task in workload.placement}), "node")
+            tx.move(workload, State.RUNNING, f"runs on {nodes}")
 
 
 def task_ended(tx: Transaction, event: ev.TaskEndSeen) -> None:

@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from harch.base.clock import Clock
+from harch.base.counting import counted
 from harch.base.errors import HarchError
 from harch.base.state_files import read_sealed
 from harch.pipelines.client.aio import AioClient
@@ -207,7 +208,8 @@ class OwnServers:
                 return kept
             raise HarchError(
                 "E0747",
-                f"the engine `{domain}` was created with {len(kept)} server(s), but engine.toml has {self.servers}",
+                f"the engine `{domain}` was created with {counted(len(kept), 'server')}, "
+                f"but engine.toml has {self.servers}",
                 hint=f"remove the pipelines and {path.parent}, then apply them again; streams are not kept",
             )
         each = 3 if self.servers > 1 else 2

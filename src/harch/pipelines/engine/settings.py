@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct
 
+from harch.base.counting import counted
 from harch.base.errors import HarchError, Problems
 from harch.pipelines.client.errors import NatsError
 from harch.pipelines.client.options import NkeyRole, TlsFiles, is_public_key, parse_address, public_key
@@ -129,13 +130,14 @@ def parse_settings(data: bytes, source: str = "engine.toml") -> EngineSettings:
 
 def _check(settings: EngineSettings, problems: Problems) -> None:
     if settings.stores and len(settings.stores) != settings.servers:
-        problems.add("stores", f"{len(settings.stores)} folders for {settings.servers} server(s)")
+        problems.add("stores", f"{len(settings.stores)} folders for {counted(settings.servers, 'server')}")
     if len(set(settings.stores)) < len(settings.stores):
         problems.add("stores", "two servers cannot share a folder")
     external = settings.external
     if external is None:
         if settings.replicas > settings.servers:
-            problems.add("replicas", f"{settings.replicas} copies on {settings.servers} server(s); write `servers = 3`")
+            servers = counted(settings.servers, "server")
+            problems.add("replicas", f"{settings.replicas} copies on {servers}; write `servers = 3`")
         return
     if settings.servers != 1 or settings.stores:
         problems.add("servers", "applies to the hub's own engine, but [external] names another one")

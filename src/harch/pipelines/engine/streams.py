@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from harch.base.counting import counted
 from harch.base.rejection import Rejection
 from harch.pipelines.engine.layout import ServerLimits, export_root, juris_root
 
@@ -223,7 +224,7 @@ def check_streams(
                 Rejection(
                     "streams",
                     f"{storage.value}_bytes",
-                    f"{total} bytes with replicas; {servers} server(s) have {limit * servers}",
+                    f"{total} bytes with replicas; {counted(servers, 'server')} can hold {limit * servers}",
                     "shorten or shrink streams, or raise the engine's limit",
                 )
             )
@@ -255,7 +256,10 @@ def _check_stream(spec: StreamSpec, limits: ServerLimits, servers: int, synced: 
     if spec.replicas not in (1, 3, 5) or spec.replicas > servers:
         found.append(
             Rejection(
-                spec.name, "replicas", f"{spec.replicas} copies on {servers} server(s)", "use 1, or 3 on 3 servers"
+                spec.name,
+                "replicas",
+                f"{spec.replicas} copies on {counted(servers, 'server')}",
+                "use 1, or 3 on 3 servers",
             )
         )
     if synced and spec.storage is Storage.MEMORY:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from harch.base.counting import counted
 from harch.wire.carbon import CarbonChoice, CarbonOption
 
 METHOD = "forecast (estimated), average intensity over the life of the plants, by location, with own plants"
@@ -42,7 +43,7 @@ def sentences(choice: CarbonChoice, now: datetime) -> tuple[str, ...]:
     if choice.move_cost_g:
         lines.append(f"stopping and going on costs {choice.move_cost_g:,.0f} g: work done twice, restart, transfer")
     if choice.moves:
-        lines.append(f"suspended or moved {choice.moves} time(s); ran {choice.ran_s:,.0f} s before")
+        lines.append(f"suspended or moved {counted(choice.moves, 'time')}; ran {choice.ran_s:,.0f} s before")
     if chosen is not None:
         lines.append(f"method: {METHOD}")
         lines.append(f"based on: {_rests_on(chosen, now)}")

@@ -8,6 +8,7 @@ from collections import defaultdict
 
 from msgspec.structs import replace
 
+from harch.base.counting import counted
 from harch.federation.bidding import PeerOffer
 from harch.federation.offers import (
     NEEDS_PER_REQUEST_MAX,
@@ -195,8 +196,8 @@ def record_report(tx: Transaction, workload: Workload, report: WorkReport) -> No
         workload.runner_placement, workload.started_at = report.placement, report.started_at
         tx.changed(workload)
         if report.started_at is not None and workload.state is State.SCHEDULED:
-            nodes = len({task.node_id for task in report.placement})
-            tx.move(workload, State.RUNNING, f"runs at {workload.runner_hub} on {nodes} node(s)")
+            nodes = counted(len({task.node_id for task in report.placement}), "node")
+            tx.move(workload, State.RUNNING, f"runs at {workload.runner_hub} on {nodes}")
 
 
 def record_late_report(tx: Transaction, hub_id: str, report: WorkReport) -> None:
