@@ -16,6 +16,7 @@ import click
 
 from harch.base.errors import EXIT_ERROR, EXIT_OK, EXIT_USAGE, HarchError
 from harch.cli.failure import INTERRUPTED_EXIT_CODE, report, report_crash, report_usage, wants_json
+from harch.cli.verb_group import VerbGroup
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -91,7 +92,7 @@ VERBS = (
 _BY_NAME = {verb.name: verb for verb in VERBS}
 
 
-class LazyGroup(click.Group):
+class LazyGroup(VerbGroup):
     """Knows its verbs by name and imports the one that is used. Ends every run with the right exit code."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -106,15 +107,6 @@ class LazyGroup(click.Group):
         if not isinstance(command, click.Command):
             raise TypeError(f"harch.cli.verbs.{verb.module} is not a click command")
         return command
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in _BY_NAME and not args[0].startswith("-"):
-            raise HarchError(
-                "E0201", f"`harch {args[0]}` is not a verb{_did_you_mean(args[0])}", hint="`harch --help` lists them"
-            )
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for section, verbs in groupby(VERBS, key=lambda verb: verb.section):
@@ -171,13 +163,6 @@ def _reader_gone() -> int:
     """Whoever reads, e.g. `head`, has seen enough. Python would complain again when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return EXIT_OK
-
-
-def _did_you_mean(word: str) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(word, _BY_NAME, n=1)
-    return f"; did you mean `{near[0]}`?" if near else ""
 
 
 @click.group("harch", cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

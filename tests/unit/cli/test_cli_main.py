@@ -52,6 +52,20 @@ def test_a_verb_that_does_not_exist_is_a_usage_error_with_a_guess(harch: Harch) 
     assert result.stdout == ""
 
 
+def test_a_verb_of_a_group_that_does_not_exist_is_answered_the_same_way(harch: Harch) -> None:
+    result = harch("hub", "uncordn")
+    assert result.exit_code == 2
+    assert "error[E0201]: `harch hub uncordn` is not a verb; did you mean `uncordon`?" in result.stderr
+    assert "`harch hub --help` lists them" in result.stderr
+
+
+@pytest.mark.parametrize("words", [("hub",), ("sentinel",), ("pipeline",), ("node",), ("policy",), ("audit",)])
+def test_groups_list_their_verbs_in_whole_sentences(harch: Harch, words: tuple[str, ...]) -> None:
+    text = harch(*words, "--help").stdout
+    assert "Commands:" in text
+    assert "..." not in text.partition("Commands:")[2]
+
+
 def test_an_option_that_does_not_exist_is_a_usage_error(harch: Harch) -> None:
     result = harch("ps", "--frobnicate")
     assert result.exit_code == 2

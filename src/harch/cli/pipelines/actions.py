@@ -14,6 +14,7 @@ from harch.base.errors import HarchError
 from harch.cli.failure import INTERRUPTED_EXIT_CODE
 from harch.cli.listing import Listing, list_options
 from harch.cli.remote import connect, hub_option, remote_options
+from harch.cli.verb_group import VerbGroup
 from harch.cli.views.table import TableColumn
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def reject(name: str, cmd_id: str, reason: str, hub: str | None, as_json: bool) 
         click.echo(clean(f"rejected {one.cmd_id[:_SHORT]}: {one.action} at {one.device}"))
 
 
-@click.group("dead")
+@click.group("dead", cls=VerbGroup)
 def dead() -> None:
     """List, retry or drop actions that were given up."""
 

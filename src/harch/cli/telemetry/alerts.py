@@ -12,6 +12,7 @@ from harch.base.errors import HarchError
 from harch.cli.listing import Listing, list_options
 from harch.cli.remote import json_option
 from harch.cli.telemetry.query import seconds, tenant_option, url_option
+from harch.cli.verb_group import VerbGroup
 from harch.cli.views.table import TableColumn
 
 _COLUMNS = (
@@ -24,7 +25,7 @@ _COLUMNS = (
 )
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def alerts() -> None:
     """List, silence and acknowledge alerts."""
 

@@ -9,6 +9,7 @@ import click
 from harch.cli.listing import Listing, Sortable, list_options
 from harch.cli.remote import json_option
 from harch.cli.telemetry.query import all_hubs_option, seconds, tenant_option, url_option
+from harch.cli.verb_group import VerbGroup
 from harch.cli.views.table import TableColumn
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ limit_option = click.option(
 )
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def traces() -> None:
     """Search and inspect traces."""
 

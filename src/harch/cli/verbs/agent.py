@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from harch.base.errors import HarchError
+from harch.cli.verb_group import VerbGroup
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from harch.sentinel.node.sensors import RunningTask
 
 
-@click.group("agent", help="Run the agent of one or more nodes.")
+@click.group("agent", help="Run the agent of one or more nodes.", cls=VerbGroup)
 def command() -> None:
     pass
 

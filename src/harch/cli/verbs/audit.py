@@ -14,6 +14,7 @@ import click
 from harch.base.counting import counted
 from harch.base.errors import EXIT_ERROR, EXIT_OK, HarchError
 from harch.cli.remote import connect, hub_option, json_option, remote_options
+from harch.cli.verb_group import VerbGroup
 
 if TYPE_CHECKING:
     from harch.sdk import Client
@@ -333,7 +334,7 @@ def _show(made: AuditReport, html_file: str | None) -> None:
 # `harch audit`: prove what was decided, and where data was.
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def command() -> None:
     """Verify and export the audit chain; report where data was.
 

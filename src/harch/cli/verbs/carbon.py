@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harch.cli.remote import connect, json_option, remote_options
+from harch.cli.verb_group import VerbGroup
 from harch.cli.verbs.carbon_accounts import export, report, verify, why
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ HOURS_DEFAULT = 24
 GRID, ONSITE, PUE = "grid-average-lifecycle", "onsite-lifecycle", "pue"
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def command() -> None:
     """Show the power that hubs run on, its forecast, and what work used.
 

@@ -14,6 +14,7 @@ from harch.base.errors import HarchError
 from harch.cli.contexts import remember
 from harch.cli.listing import Listing, list_options
 from harch.cli.remote import json_option
+from harch.cli.verb_group import VerbGroup
 from harch.cli.views.table import TableColumn
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ _COLUMNS = (
 )
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def command() -> None:
     """List and choose the federations that this user knows.
 

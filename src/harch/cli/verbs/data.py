@@ -14,6 +14,7 @@ from harch.base.errors import HarchError
 from harch.cli.inputs import DURATION
 from harch.cli.listing import Listing, list_options
 from harch.cli.remote import connect, hub_option, remote_options
+from harch.cli.verb_group import VerbGroup
 from harch.cli.views.table import TableColumn
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def declassify(
     show_tagged(data, as_json)
 
 
-@click.group("authority")
+@click.group("authority", cls=VerbGroup)
 def authority() -> None:
     """Manage the authorities that may loosen tags at a hub."""
 
@@ -234,7 +235,7 @@ def _write_key(path: Path, key: bytes) -> None:
 # `harch data`: tag data, and see what it was made from and where it may go.
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def command() -> None:
     """Tag data; show its lineage and where it may go.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harch.cli.remote import connect, remote_options
+from harch.cli.verb_group import VerbGroup
 
 if TYPE_CHECKING:
     from harch.sdk.energy_types import EnergyBids, EnergyBook, EnergyPlan, EnergyPrices, PlanStep
@@ -16,7 +17,7 @@ BAR_CHARS = 30
 PAPER = "paper trading: no order leaves this machine"
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def command() -> None:
     """Show the energy plan, prices and bids of a hub.
 

@@ -15,6 +15,7 @@ from harch.base.config import home_from_env, ports_from_env
 from harch.base.errors import HarchError
 from harch.base.hosts import read_host
 from harch.cli.remote import connect, json_option
+from harch.cli.verb_group import VerbGroup
 
 if TYPE_CHECKING:
     from harch.federation.identity.members import Address
@@ -324,7 +325,7 @@ def _say(as_json: bool, closure: HubClosure, words: str) -> None:
 LEASE_S_MIN, LEASE_S_MAX = 3.0, 86_400.0  # as in `federation.leases`, which `--help` need not import
 
 
-@click.group("hub", help="Run a hub; found or join a federation; cordon, drain or retire a hub.")
+@click.group("hub", help="Run a hub; found or join a federation; cordon, drain or retire a hub.", cls=VerbGroup)
 def command() -> None:
     pass
 

@@ -13,6 +13,7 @@ import click
 from harch.base.errors import EXIT_INFEASIBLE, EXIT_OK, HarchError
 from harch.cli.listing import Listing, Sortable, list_options
 from harch.cli.remote import connect, hub_option, remote_options
+from harch.cli.verb_group import VerbGroup
 from harch.cli.views.table import TableColumn
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class _Amount(click.ParamType[float]):
             self.fail(f"`{value}` is neither a number nor `full`", param, ctx)
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def command() -> None:
     """Show nodes, GPUs, links and cooling; cordon, drain and reopen them.
 

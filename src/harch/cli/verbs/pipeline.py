@@ -17,6 +17,7 @@ from harch.cli.pipelines.actions import approvals, approve, dead, reject, replay
 from harch.cli.pipelines.apply import apply, schema, update
 from harch.cli.pipelines.top import top
 from harch.cli.remote import connect, hub_option, remote_options
+from harch.cli.verb_group import VerbGroup
 from harch.cli.verbs.data import key_file_option, read_key
 from harch.cli.views.table import TableColumn
 
@@ -137,7 +138,7 @@ TAIL_BYTES = 64 * 1024
 POLL_S = 0.5
 
 
-@click.group("pipeline")
+@click.group("pipeline", cls=VerbGroup)
 def command() -> None:
     """Turn streams into actions: apply, watch, scale, update, drain.
 

@@ -10,6 +10,7 @@ from harch.base.errors import EXIT_CHANGES, EXIT_ERROR, EXIT_OK, EXIT_REFUSED
 from harch.base.ids import DEFAULT_TENANT
 from harch.cli.policy.prove import prove
 from harch.cli.remote import connect, json_option, remote_options
+from harch.cli.verb_group import VerbGroup
 
 if TYPE_CHECKING:
     from harch.wire.policies import PolicyStatus
@@ -24,7 +25,7 @@ fleet_option = click.option(
 DIFFERENCES_LISTED = 20
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def command() -> None:
     """Write, test, compare and activate policies in Rego.
 

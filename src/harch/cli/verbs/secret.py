@@ -10,12 +10,13 @@ import click
 from harch.base.errors import HarchError
 from harch.cli.listing import Listing, list_options
 from harch.cli.remote import connect, hub_option, remote_options
+from harch.cli.verb_group import VerbGroup
 from harch.cli.views.table import TableColumn
 
 _SECRET_BYTES_MAX = 64 * 1024
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def command() -> None:
     """Manage secrets for workloads.
 

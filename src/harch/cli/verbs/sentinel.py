@@ -19,11 +19,12 @@ from harch.cli.telemetry.alerts import alerts
 from harch.cli.telemetry.logs import logs
 from harch.cli.telemetry.query import dash, query
 from harch.cli.telemetry.traces import traces
+from harch.cli.verb_group import VerbGroup
 
 # `harch sentinel rules`: check and test rule files before they are used.
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def rules() -> None:
     """Check and test rule files before they are used."""
 
@@ -113,7 +114,7 @@ def keep_out_unneeded() -> None:
 # `harch sentinel`: the telemetry store as a process, and questions to it.
 
 
-@click.group()
+@click.group(cls=VerbGroup)
 def command() -> None:
     """Query telemetry: metrics, logs, traces, dashboards, alerts; run a store.
 

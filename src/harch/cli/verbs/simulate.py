@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harch.cli.verb_group import VerbGroup
+
 if TYPE_CHECKING:
     from harch.simulate.placement import HistorySource, Policy
     from harch.simulate.policies import FleetPolicy
@@ -18,7 +20,7 @@ _PLACEMENT_POLICIES = ("harch", "fgd", "bestfit", "dotprod", "packing", "random"
 _FLEET_POLICIES = ("harch", "fifo", "binpack", "drf", "blind")
 
 
-@click.group("simulate", help="Replay work on a fleet with the real scheduler.")
+@click.group("simulate", help="Replay work on a fleet with the real scheduler.", cls=VerbGroup)
 def command() -> None:
     pass
 
