@@ -1,4 +1,4 @@
-"""How is an error told over HTTP? One body that every public client shows well, for every kind of error."""
+"""How is an error answered over HTTP? One body that every public client shows well, for every kind of error."""
 
 from __future__ import annotations
 

@@ -113,7 +113,7 @@ async def serve_hub(config: HubConfig, *, listening: Callable[[int], None] | Non
     if hub is None:
         names = ", ".join(hub.id for hub in config.fleet.hubs)
         raise HarchError("E0305", f"the fleet has no hub `{config.hub_id}`", hint=f"use one of: {names}")
-    workers_mode(os.environ)  # a mistake in it is told now, and not when the first pipeline comes
+    workers_mode(os.environ)  # a mistake in it is reported now, and not when the first pipeline comes
     stop = asyncio.Event()
     broken: list[InvariantBroken] = []
 
@@ -225,7 +225,7 @@ def _tracing(config: HubConfig) -> ProcessTracing | None:
 
 
 def _own_logs(config: HubConfig, service: HubService) -> Shipper | None:
-    """What this process and its pipelines' workers say, told to its SENTINEL."""
+    """The logs of this process and its pipelines' workers, shipped to its SENTINEL."""
     if not is_kept():
         return None
     from harch.sentinel.log_shipper.attach import ship_hub_logs

@@ -2,8 +2,9 @@
 
 It outlives a hub that dies: it goes on collecting, answering and alerting, above all that the hub is down. A hub that
 starts finds it by the record that SENTINEL writes into the state folder, with its pid, start time and a fingerprint of
-what it was told; it takes it over if that is what it would tell it, and replaces it if not. A hub that is asked to stop
-stops its SENTINEL. Until the record is written, SENTINEL ends with its hub: nothing runs that nobody could find.
+what it was started with; it takes it over if that is what it would start it with, and replaces it if not. A hub that is
+asked to stop stops its SENTINEL. Until the record is written, SENTINEL ends with its hub: nothing runs that nobody
+could find.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ class SentinelChild:
             pause_s = min(2 * pause_s, RESTART_S_MAX)
 
     async def _taken_over(self, fingerprint: str) -> RunningProcess | None:
-        """The SENTINEL that runs already, if it was told what this hub would tell it. Another one is stopped."""
+        """The SENTINEL that runs already, if it was started as this hub would start it. Another one is stopped."""
         process = found_running(record_of(self._state_dir))
         if process is None:
             return None

@@ -16,9 +16,9 @@ class Adopted(Struct, frozen=True):
 
 
 def elapsed(since: datetime, now: datetime, adopted: Sequence[Adopted]) -> timedelta:
-    """What really passed since a time that this clock once told; never less than nothing.
+    """What really passed since a time that this clock once showed; never less than nothing.
 
-    A time that was told twice, because the clock was set back, is taken for the later one.
+    A time that was shown twice, because the clock was set back, is taken for the later one.
     """
     passed = timedelta(0)
     for jump in reversed(adopted):

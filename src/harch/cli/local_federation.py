@@ -420,7 +420,7 @@ class LocalFederation:
 
 
 def safeguard_options(declared: HubSafeguards) -> list[str]:
-    """Here one file describes hub and nodes; elsewhere an agent is told by its own operator."""
+    """Here one file describes hub and nodes; elsewhere an agent is configured by its own operator."""
     options = ["--encrypts-at-rest"] if declared.encrypts_at_rest else []
     for country in declared.keys_in:
         options += ["--keys-in", country]

@@ -65,7 +65,7 @@ class Descendants:
 
 
 async def _end(left: Callable[[], set[int]], signum: int, clock: Clock, within_s: float) -> bool:
-    """Whether something is left. Those that appear meanwhile are told as well."""
+    """Whether something is left. Those that appear meanwhile are ended as well."""
     signalled: set[int] = set()
     until_s = clock.monotonic_s() + within_s
     while found := left():

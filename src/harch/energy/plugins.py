@@ -34,7 +34,7 @@ def open_adapter(word: str, context: MarketContext) -> MarketAdapter:
         name = adapter.name
     except HarchError:
         raise
-    except Exception as error:  # code of others: whatever it raises is told
+    except Exception as error:  # code of others: whatever it raises is reported
         raise _refusal(word, f"{type(error).__name__}: {str(error)[:200]}") from error
     if not name or not all(callable(getattr(adapter, call, None)) for call in ("submit", "fills")):
         raise _refusal(word, "it has no `name`, `submit` and `fills`")

@@ -33,7 +33,7 @@ REASON_CHARS_MAX = 1500
 class Premises:
     """What the agent knows of itself. `shared` and `hidden` are real paths, free of links.
 
-    `safeguards` are its own declarations, not its hub's: what it was not told to declare is not there.
+    `safeguards` are its own declarations, not its hub's: what was not declared is not there.
     """
 
     country: str
@@ -142,7 +142,7 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-# What must an agent be told? The settings of `harch agent serve`.
+# What must an agent be configured with? The settings of `harch agent serve`.
 
 
 PROCESS_SLOTS_DEFAULT = 64

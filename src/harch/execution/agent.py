@@ -48,7 +48,7 @@ class EngineEvents(Protocol):
 
 
 class TaskEngine(Protocol):
-    """Runs tasks. Every refusal and every failure is told as `task_ended`; no method raises for a bad task.
+    """Runs tasks. Every refusal and every failure is reported as `task_ended`; no method raises for a bad task.
 
     Limit: a key that is not running is ignored by all but `start` and `forget`; the agent answers for those.
     """
@@ -56,7 +56,7 @@ class TaskEngine(Protocol):
     def start(self, task: TaskSpec) -> None: ...
 
     def stop(self, key: TaskKey, *, grace_s: float, reason: ExitReason, scrub: bool = False) -> None:
-        """`scrub`: what it wrote to folders of the agent is deleted before its end is told."""
+        """`scrub`: what it wrote to folders of the agent is deleted before its end is reported."""
 
     def pause(self, key: TaskKey) -> None: ...
 
@@ -99,7 +99,7 @@ class Agent:
         self._premises, self._clock, self._spans = premises, clock, spans
         self._local: ProcessEngine | None = None
         self._engines: tuple[TaskEngine, ...] = ()
-        self._ends: dict[TaskKey, TaskEnded] = {}  # told, not yet acknowledged
+        self._ends: dict[TaskKey, TaskEnded] = {}  # reported, not yet acknowledged
         self._outbox: list[AgentMessage] = []
         self._stopping = False
         self.wake: Callable[[], None] = lambda: None
@@ -128,7 +128,8 @@ class Agent:
         return AgentHeartbeat(self._clock.boot_s())
 
     def connected(self) -> None:
-        """A new connection: what was meant for the old one is void, and every end that is not safe is told again."""
+        """A new connection: what was meant for the old one is void, and every end that is not safe is reported
+        again."""
         self._outbox = list(self._ends.values())
         self.wake()
 

@@ -46,7 +46,7 @@ class Scrubber:
         self._state, self._events = state, events
         self._ordered: set[TaskKey] = set()
         self._loop = asyncio.get_running_loop()
-        self.at_work: set[TaskKey] = set()  # ended, and not yet told
+        self.at_work: set[TaskKey] = set()  # ended, and not yet reported
 
     def order(self, key: TaskKey, task_dir: TaskDir) -> None:
         """To be scrubbed when it ends; the file is for the next agent, should this one die first."""
@@ -364,7 +364,7 @@ class LocalEngine:
         self._conclude(key, live.task_dir, found)
 
     def _conclude(self, key: TaskKey, task_dir: TaskDir, end: TaskEnded) -> None:
-        """Whatever the end was: nothing of the task goes on, and the end is on disk before it is told."""
+        """Whatever the end was: nothing of the task goes on, and the end is on disk before it is reported."""
         if end.reason is ExitReason.LOST:
             kernel.kill_cgroups(self._preparation.cgroups_of(key))
             for pid in kernel.processes_with_env(f"{name}={value}".encode() for name, value in identity(key).items()):

@@ -38,7 +38,7 @@ class LeaseBook:
         self._leases.pop(key, None)
 
     def take_due(self, now_s: float) -> list[TaskKey]:
-        """The tasks that must stop now, each told once."""
+        """The tasks that must stop now, each once."""
         due = []
         while self._heap and self._heap[0][0] <= now_s:
             key = heapq.heappop(self._heap)[2]

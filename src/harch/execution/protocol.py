@@ -3,12 +3,12 @@
 The agent dials the hub (`GET /v1/agents/connect`, a WebSocket) and authenticates with its API key (role `agent`).
 Each frame is one msgpack array of messages. Rules that make crashes harmless:
 
-- `(workload_id, attempt, rank)` names one execution. The agent starts it **at most once**, however often it is told.
+- `(workload_id, attempt, rank)` names one execution. The agent starts it **at most once**, however often it is ordered.
 - The agent opens with `Hello` and the inventory of every execution it knows, ended ones included.
 - The agent repeats `TaskEnded` after each `Hello` until the hub answers `Forget`, which the hub sends only once the end
   is on its disk. So a crash on either side loses no end and invents none.
 - The hub repeats `StartTask` after each `Hello` for what it placed there and the inventory lacks.
-- A task may be under a lease: it stops by itself unless it is told of a later deadline in time, and its end is
+- A task may be under a lease: it stops by itself unless a later deadline reaches it in time, and its end is
   `lease_ended`. Deadlines are on the **agent's** boot clock, of which `Hello` and each `Heartbeat` carry a reading. The
   hub adds to a reading the time that was left when it received it; the reading was older by then, so a slow network
   makes a deadline earlier and never later. A new `Hello` voids earlier readings: the node may have been restarted.
@@ -84,7 +84,7 @@ class StopTask(Struct, frozen=True, tag="stop"):
     key: TaskKey
     grace_s: float
     reason: ExitReason = ExitReason.STOPPED
-    scrub: bool = False  # also delete its working folder and checkpoints, before the end is told
+    scrub: bool = False  # also delete its working folder and checkpoints, before the end is reported
 
 
 class PauseTask(Struct, frozen=True, tag="pause"):

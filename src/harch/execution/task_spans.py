@@ -1,4 +1,4 @@
-"""How long did a task take to start, and how long did it run? Two spans per traced task, told by its agent.
+"""How long did a task take to start, and how long did it run? Two spans per traced task, exported by its agent.
 
 Ids follow from the task, so that an agent which was started again, and adopts what an earlier one left, goes on in the
 same trace: it finds the trace in the environment that the task was given.
@@ -38,7 +38,7 @@ class _Task:
 
 
 class TaskSpans:
-    """Of one agent; told what the hub orders and what the engines report."""
+    """Of one agent; follows what the hub orders and what the engines report."""
 
     def __init__(self, tracing: Tracing) -> None:
         self._tracing = tracing
@@ -87,7 +87,7 @@ class TaskSpans:
     def _ended(self, end: TaskEnded) -> None:
         task = self._tasks.pop(end.key, None)
         if task is None:
-            return  # not traced, or told before: an end is repeated until the hub has it
+            return  # not traced, or reported before: an end is repeated until the hub has it
         _log.info("%s attempt %d rank %d ended: %s", *_words(end.key), end.reason.value, extra=ids_of(task.trace))
         key, trace_id = end.key, task.trace.trace_id
         clean = end.reason is ExitReason.EXITED and not end.exit_code

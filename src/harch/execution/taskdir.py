@@ -176,7 +176,7 @@ class TaskDir:
         write_atomically(self.path / "spec.json", FIELD.seal(msgspec.json.encode(spec)))
 
     def write_output_record(self, record: OutputRecord) -> None:
-        """Not synced: after a power cut it may be missing, and then nobody is told whose output it was."""
+        """Not synced: after a power cut it may be missing, and then nobody learns whose output it was."""
         (self.path / "log").mkdir(mode=0o700)
         (self.path / "log" / ABOUT).write_bytes(FIELD.seal(msgspec.json.encode(record)))
 

@@ -145,7 +145,7 @@ class AgentGateway:
                     events.append(ev.TaskEndSeen(session.hello.agent_id, message))
         if events:
             if not jobs.post(*events) and not jobs.not_ready:
-                # What was not taken is told again when the agent connects anew.
+                # What was not taken is sent again when the agent connects anew.
                 asyncio.get_running_loop().call_later(REST_S_MAX, session.close, "a report of it was not accepted")
             jobs.plan_placement()
 

@@ -50,7 +50,7 @@ class HubMetrics:
 
     def __init__(self, now: Callable[[], datetime]) -> None:
         self._telemetry = Telemetry()
-        self._of_tenants = Telemetry()  # what names somebody's pipelines: told to operators alone
+        self._of_tenants = Telemetry()  # what names somebody's pipelines: for operators alone
         self._now = now
         self._last_s: dict[str, float] = {}  # of events that people are alerted of
         meter = self._telemetry.meter
@@ -154,7 +154,7 @@ class HubMetrics:
         )
 
     def watch_peers(self, views: Callable[[], Iterable[PeerView]]) -> None:
-        """Whether each other hub of the federation lives, and nothing else of it; one that has left is not told."""
+        """Whether each other hub of the federation lives, and nothing else of it; one that has left is not listed."""
 
         def observe(_options: CallbackOptions) -> Iterable[Observation]:
             alive = {PeerReach.LINKED: 1, PeerReach.CUT_OFF: 1, PeerReach.SUSPECTED: 0, PeerReach.UNHEARD: 0}

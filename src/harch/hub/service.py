@@ -66,7 +66,7 @@ EVENTS_LOOKED_AT = 200_000  # the newest, for when something alarming happened l
 
 @dataclass(frozen=True)
 class HubStore:
-    """What one hub has on disk, and the clock that it is told by."""
+    """What one hub has on disk, and the clock that dates it."""
 
     folder: Path
     clock: SteadyClock

@@ -30,7 +30,7 @@ _NAMED_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class Obstacles:
-    """What is in the way of a request, in a room as it is. Free GPUs, processes and quotas are told by others."""
+    """What is in the way of a request, in a room as it is. Free GPUs, processes and quotas come from others."""
 
     fits: bool = True
     kept_by: tuple[Reservation, ...] = ()  # it would fit, but for what they keep

@@ -187,7 +187,7 @@ class Burden:
 
 
 class Degradation:
-    """Follows what `refresh` is told of, so that a hub whose hardware is whole asks one boolean per decision."""
+    """Follows what `refresh` is given, so that a hub whose hardware is whole asks one boolean per decision."""
 
     def __init__(self, topology: TopologyGraph) -> None:
         self._topology = topology

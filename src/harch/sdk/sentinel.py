@@ -38,7 +38,7 @@ class LogLine(Struct, frozen=True):
 class LogLines(Struct, frozen=True):
     """Lines in the order of time, and how many were left out because the reader was too slow.
 
-    `warnings` name hubs that were asked and told nothing.
+    `warnings` name hubs that were asked and disclosed nothing.
     """
 
     lines: list[LogLine]

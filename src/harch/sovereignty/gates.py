@@ -61,7 +61,7 @@ class OfferVerdict(Struct, frozen=True, kw_only=True):
 
 
 class GateAction(StrEnum):
-    """What to do about a violation. Whatever it is, somebody is told."""
+    """What to do about a violation. Whatever it is, somebody is notified."""
 
     PAUSE = "pause"
     SCRUB = "scrub"
@@ -134,7 +134,7 @@ def before_load(access: AccessRequest, own: LegalSite) -> GateVerdict:
 
 
 def audit_running(rules: Rules, running: Iterable[RunningWork]) -> tuple[Violation, ...]:
-    """Gate 4: what runs where it must not is paused, its scratch is scrubbed, and somebody is told.
+    """Gate 4: what runs where it must not is paused, its scratch is scrubbed, and somebody is notified.
 
     The way that data took is not asked again: it is there, and a link that has closed since makes that no wrong.
     """

@@ -1,4 +1,4 @@
-"""An agent without processes: speaks the real protocol, survives the hub's crashes, and remembers what it was told."""
+"""An agent without processes: speaks the real protocol, survives the hub's crashes, and remembers its orders."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SimAgent:
         self.outbox: list[AgentMessage] = []
 
     def boot_s(self) -> float:
-        """Its own clock, at the latest moment that it was told of."""
+        """Its own clock, at the latest moment that it has heard of."""
         return self._boot_offset_s + self._boot_rate * (self._now - START).total_seconds()
 
     def tick(self, now: datetime) -> None:

@@ -337,8 +337,8 @@ def _vector(chance: random.Random, depth: int) -> str:
 
 # Somebody abroad who asks hundreds of harmless questions and then solves equations, to learn of a few GPUs.
 #
-# What such an attacker could learn is known from the questions alone: GPUs that no told sum tells apart are a *block*,
-# and every combination of sums has all of a block, with one factor, or none of it.
+# What such an attacker could learn is known from the questions alone: GPUs that no disclosed sum distinguishes are a
+# *block*, and every combination of sums has all of a block, with one factor, or none of it.
 
 
 MARKS = {"model": ("a", "b", "c"), "zone": ("n", "s"), "type": ("1", "2", "3"), "status": ("up", "down")}
@@ -369,7 +369,7 @@ def victim(chance: random.Random, count: int = 60, at_ms: int = 3_600_000) -> Vi
 
 @dataclass(slots=True)
 class Learned:
-    """`members[i]` says who is in the i-th told sum, `sums[i]` what it was."""
+    """`members[i]` says who is in the i-th disclosed sum, `sums[i]` what it was."""
 
     members: list[npt.NDArray[np.float64]] = field(default_factory=list)
     sums: list[float] = field(default_factory=list)
@@ -379,7 +379,7 @@ class Learned:
         return np.array(self.members)
 
     def fewest(self) -> int:
-        """Of how many GPUs the smallest thing speaks that any combination of the told sums can speak of."""
+        """Of how many GPUs the smallest thing speaks that any combination of the disclosed sums can speak of."""
         learned_columns = self.matrix[:, self.matrix.any(axis=0)]
         _, sizes = np.unique(learned_columns, axis=1, return_counts=True)
         return int(sizes.min())

@@ -157,7 +157,7 @@ class SimNetwork:
     def run_for(self, duration_s: float, check: Callable[[], None] | None = None) -> None:
         self.run_until(self.now_s + duration_s, check)
 
-    # What can be told of it
+    # What can be asked of it
 
     def note(self, subject: str, what: str) -> None:
         """A line in the story: a crash, a step of the test."""

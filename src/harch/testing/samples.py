@@ -157,7 +157,7 @@ Draw = Callable[[Random], object]
 
 
 def random_spec(random: Random, name: str, **fixed: object) -> WorkloadSpec:
-    """A valid specification, some with hardly any field and some with nearly all; `fixed` ones are as they are told."""
+    """A valid specification, some with hardly any field and some with nearly all; `fixed` ones are as given."""
     return _drawn(random, WorkloadSpec, {"name": name, **fixed})
 
 

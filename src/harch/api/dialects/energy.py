@@ -18,7 +18,7 @@ HOUR = timedelta(hours=1)
 
 
 class Consumption(Struct, frozen=True, kw_only=True):
-    """Grams are by location, with own plants. `estimated_share`: of the energy, what no meter told."""
+    """Grams are by location, with own plants. `estimated_share`: of the energy, what no meter measured."""
 
     kwh_consumed: float
     co2_grams: float

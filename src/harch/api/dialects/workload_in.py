@@ -88,7 +88,7 @@ def _read_native(raw: bytes) -> WorkloadSpec | None:
 
 
 def translate(body: WorkloadBody, hub: HubPort) -> tuple[WorkloadSpec, dict[str, str]]:
-    """The order is that of blame: a call to the wrong hub is told so before its fields are judged."""
+    """The order is that of blame: a call to the wrong hub is refused before its fields are judged."""
     if body.hub_id:
         check_hub(body.hub_id, hub)
     fields: dict[str, object] = {"name": body.name, "type": workload_type(body.type or body.workload_type or None)}
@@ -263,7 +263,7 @@ def _set_duration(body: WorkloadBody, fields: dict[str, object]) -> None:
         fields["max_duration_s"] = ours if ours is not None else theirs
 
 
-# What does a partial change make of a workload? The old specification and the new fields, told as one request.
+# What does a partial change make of a workload? The old specification and the new fields, as one request.
 
 
 # Different words for one thing: whoever changes one of them means all of them.

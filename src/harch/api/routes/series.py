@@ -44,7 +44,7 @@ Pairs = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class PowerPrice:
-    """`evidence`: measured where a market told it, modelled where the hub's contract is."""
+    """`evidence`: measured where a market published it, modelled where the hub's contract is."""
 
     per_mwh: float
     currency: str

@@ -1,1 +1,2 @@
-"""How is one piece of work followed through processes and hubs? Spans by the OpenTelemetry API, told to SENTINEL."""
+"""How is one piece of work followed through processes and hubs? Spans by the OpenTelemetry API, exported to
+SENTINEL."""

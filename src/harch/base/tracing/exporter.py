@@ -202,7 +202,7 @@ class HttpPost:
 
 
 class ProcessTracing(Tracing):
-    """Tracing that is told to a SENTINEL."""
+    """Tracing that is exported to a SENTINEL."""
 
     def __init__(self, resource: Resource, url: str, token: Callable[[], str], clock: Clock) -> None:
         self.exporter = Exporter(resource, HttpPost(url, token))

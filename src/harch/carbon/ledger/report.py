@@ -233,9 +233,8 @@ def _factors(charges: Iterable[Charge]) -> tuple[FactorUse, ...]:
 
 # How does a report leave the house? As CSV and JSON in the words of the GHG Protocol, each figure with its unit.
 #
-# Scope 2 is told twice, by location and by market, as the protocol asks ("dual reporting"), and on-site power beside
-# it.
-# No column and no field holds a sum of the two.
+# Scope 2 is reported twice, by location and by market, as the protocol asks ("dual reporting"), and on-site power
+# beside it. No column and no field holds a sum of the two.
 
 
 G_PER_KG = 1000.0

@@ -49,7 +49,7 @@ def is_flat(windows: StartWindows) -> bool:
 
 
 def why_not(windows: StartWindows, *, room: bool) -> str:
-    """The words for work that could wait, and is not told to."""
+    """The words for work that could wait, and need not."""
     words = []
     if windows.cost_g.shape[1] > 1 and is_flat(windows):
         words.append(

@@ -65,7 +65,7 @@ class Solved:
 def solve(
     program: SparseProgram, *, time_limit_s: float = TIME_LIMIT_S, options: Mapping[str, str | int] = OPTIONS
 ) -> Solved:
-    """Never raises for what the program says: a status that is not optimal is told in `failure`."""
+    """Never raises for what the program says: a status that is not optimal is reported in `failure`."""
     highspy = _load_highs()
     if highspy is None:
         return Solved(failure="HiGHS is not installed: pip install 'harch[energy]'")

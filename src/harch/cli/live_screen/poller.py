@@ -158,7 +158,7 @@ class FederationPoller:
 
 
 def _look(now: datetime, hubs: list[Hub], replies: dict[tuple[str, str], Any]) -> FederationSnapshot:
-    """Puts together what was told; errors become entries of `missing`."""
+    """Puts together what was answered; errors become entries of `missing`."""
     missing = [
         Missing(hub=hub_id, what=what, why=f"{one.code}: {one.message}")
         for (hub_id, what), one in replies.items()

@@ -131,7 +131,7 @@ def _footer(view: ViewOptions) -> str:
 
 
 def _notes(look: FederationSnapshot, trouble: str) -> list[str]:
-    """What the screen lacks. Equal reasons are told once, whatever address they name."""
+    """What the screen lacks. Equal reasons are shown once, whatever address they name."""
     by_reason: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for one in look.missing:
         whats, hubs = by_reason.setdefault(_ADDRESS.sub("", one.why), ({}, {}))

@@ -23,7 +23,7 @@ RUNNING, WAITING = ("running", "scheduled"), ("pending",)
 
 
 class HubLine(Struct, frozen=True, kw_only=True):
-    """One hub. What is None is not known; `age_s` is the age of the figures that it told of itself."""
+    """One hub. What is None is not known; `age_s` is the age of the figures that it reported of itself."""
 
     id: str
     name: str
@@ -97,7 +97,7 @@ class Missing(Struct, frozen=True, kw_only=True):
 
 
 class FederationSnapshot(Struct, frozen=True, kw_only=True):
-    """All of it at `at`, as the hub `seen_from` and the SENTINELs told it."""
+    """All of it at `at`, as the hub `seen_from` and the SENTINELs reported it."""
 
     at: datetime
     seen_from: str

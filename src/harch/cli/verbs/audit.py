@@ -199,7 +199,7 @@ def report(
     from harch.sovereignty.audit.report import ReportBuilder, month_bounds
 
     now, kept = iso(SystemClock().now()), checkpoints_in(checkpoints_file)
-    month_bounds(month)  # a mistake is told before hubs are asked
+    month_bounds(month)  # a mistake is reported before hubs are asked
     if files:
         builder = ReportBuilder(ref, month)
         for file in files:

@@ -227,7 +227,7 @@ def activate(bundle: str, hub: str | None, as_json: bool) -> None:
     from harch.sovereignty.policy.evaluation import DEFAULT, read_files
 
     files = read_files(bundle)
-    bundle_of(files, shipped=bundle == DEFAULT)  # mistakes are told before anything is sent
+    bundle_of(files, shipped=bundle == DEFAULT)  # mistakes are reported before anything is sent
     with connect(hub) as client:
         sent = {name: content.decode() for name, content in files.items()}
         _show_status(client.run(activate_policy(sent, RetryPolicy())), as_json)

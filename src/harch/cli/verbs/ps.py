@@ -205,7 +205,7 @@ def _silence(hub: SilentHub) -> str:
 
 
 def _unheard(workload: Workload, *, borrowed: bool) -> str:
-    """In the list of all hubs, a guest is told by its runner only where its owner does not answer."""
+    """In the list of all hubs, borrowed work is reported by its runner only where its owner does not answer."""
     from harch.cli.output import age_text, clean
 
     if workload.unheard_s is not None:

@@ -121,7 +121,7 @@ class LinearProgram:
         self._program.enter(rows, columns, np.asarray(values, dtype=np.float64))
 
     def solve(self, *, time_limit_s: float = TIME_LIMIT_S) -> Solution:
-        """Never raises for what the program says: a status that is not optimal is told in `failure`."""
+        """Never raises for what the program says: a status that is not optimal is reported in `failure`."""
         small = self._program.columns < PRESOLVE_COLUMNS_MIN
         return solve(self._program, time_limit_s=time_limit_s, options={"presolve": "off"} if small else {})
 

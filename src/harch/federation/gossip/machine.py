@@ -477,7 +477,7 @@ class Gossip:
         theirs, mine = part.heartbeat, self._own.heartbeat
         if (theirs.generation, theirs.beat) <= (mine.generation, mine.beat):
             return
-        if theirs.generation <= self._clone_generation:  # told already
+        if theirs.generation <= self._clone_generation:  # announced already
             return
         if not heartbeat_is_genuine(self.me, theirs, self._verifier):
             self._news.refuse(self.me, via, Reason.BAD_SIGNATURE)

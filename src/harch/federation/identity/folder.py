@@ -7,7 +7,7 @@
     authority/ca.key             only at a hub that holds the authority
     authority/invitations.json   what was invited; secrets as digests only
 
-A file appears whole or not at all, and is on disk before anybody is told of it.
+A file appears whole or not at all, and is on disk before anybody hears of it.
 """
 
 from __future__ import annotations

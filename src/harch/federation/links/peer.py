@@ -366,7 +366,7 @@ class Peer:
         if self._link is not None:
             self._bytes_of_ended += self._link.connection.bytes_sent
             self._link = None
-            self._outbox.clear()  # old news; whoever is told of the end decides what to say anew
+            self._outbox.clear()  # old news; whoever learns of the end decides what to send anew
             self._note(why)
             self._on_down(self.hub_id, why)
 

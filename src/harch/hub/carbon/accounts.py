@@ -324,7 +324,7 @@ def with_home(
 
 
 def published_conditions(power: HubPower, duration: timedelta) -> HomeConditions | None:
-    """As another hub told them; None if it does not know its own grid."""
+    """As another hub reported them; None if it does not know its own grid."""
     grid = _factor(power.figure(Signal.GRID_AVERAGE_LIFECYCLE), Method.LOCATION)
     if grid is None:
         return None

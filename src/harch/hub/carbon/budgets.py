@@ -25,7 +25,7 @@ from harch.hub.store.database import Database
 from harch.hub.views import WorkloadQuery
 from harch.workloads.lifecycle import Workload
 
-TENANTS_PUBLISHED_MAX = 500  # those that spent most; what is told goes to every hub
+TENANTS_PUBLISHED_MAX = 500  # those that spent most; what is published goes to every hub
 HIDDEN_BYTES = 12
 
 

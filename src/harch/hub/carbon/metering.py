@@ -1,7 +1,7 @@
 """What did the running work draw, and when? Looks in, intervals out, each ready to be charged. Pure.
 
 The hub looks every half minute. Work is taken to have done since the last look what it does at this one; work that
-began and ended between two looks is told by its own times. Nothing here is measured: the plates of what a job holds,
+began and ended between two looks is charged by its own times. Nothing here is measured: the plates of what a job holds,
 times time, so every figure is `estimated` until a meter says otherwise.
 """
 

@@ -146,7 +146,7 @@ class HubMarket:
                 if known:  # it says so in every round; one line in the log is enough
                     return
             raise
-        except Exception as error:  # code of others: whatever it raises is told and tried again
+        except Exception as error:  # code of others: whatever it raises is reported, and tried again
             self._failed(f"{type(error).__name__}: {error}")
             hint = "submitted bids are sent again under their ids; `harch energy bids` shows more"
             raise HarchError("E0442", f"the market {self.name}: {self.trouble}", hint=hint) from error

@@ -32,7 +32,7 @@ REMEMBER = timedelta(days=40)  # in memory: a month of peaks, a week of loads
 
 
 class StepRecord(Struct, frozen=True, kw_only=True):
-    """One step that is over. Emissions are sums of the month from `since` on; `per_mwh` is what a source told."""
+    """One step that is over. Emissions are sums of the month from `since` on; `per_mwh` is what a source reported."""
 
     at: datetime
     step_s: int

@@ -304,7 +304,7 @@ def known_now(
 def prices_read(
     carbon: HubCarbon, past: Sequence[StepRecord], site: EnergySite, now: datetime
 ) -> dict[datetime, float]:
-    """Prices by step as the hub's sources told them: past steps, the running one, and what is published ahead."""
+    """Prices by step as the hub's sources reported them: past steps, the running one, and what is published ahead."""
     currency = site.tariff.currency
     found = {record.at: record.per_mwh for record in past if record.per_mwh is not None}
     power = carbon.power()

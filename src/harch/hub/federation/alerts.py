@@ -1,4 +1,4 @@
-"""How do the SENTINELs of hubs share silences, acknowledgements and what was told? Through their hubs' links.
+"""How do the SENTINELs of hubs share silences, acknowledgements and sent notifications? Through their hubs' links.
 
 A hub does not look into the records: it hands them to its peers in the same country and keeps theirs until its own
 SENTINEL asks. Records name hosts and people, so they cross no border.
@@ -57,7 +57,7 @@ class AlertPost:
         return known
 
     def linked(self, hub_id: str) -> None:
-        """A hub that was away missed what was told meanwhile."""
+        """A hub that was away missed what was sent meanwhile."""
         self._send_all = True
 
     def came(self, hub_id: str, message: AlertRecords) -> None:

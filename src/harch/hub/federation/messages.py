@@ -51,7 +51,7 @@ class WorkRow(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     stopping: bool = False
     modelled: bool = False
     note: str = ""
-    borrowed: bool = field(default=False, name="guest")  # told by its runner, because its owner does not answer
+    borrowed: bool = field(default=False, name="guest")  # reported by its runner, because its owner does not answer
     pending_reason: str = ""
     unheard_s: float | None = None  # how long its owner has heard nothing of it, if that is long
 

@@ -121,7 +121,7 @@ class HubFederation:
     ) -> LogPage:
         """Of own work that another hub runs, or ran last. Raises E0802 if that hub does not answer."""
         runner = workload.runner_hub
-        if workload.leased and not workload.runner_placement:  # it is not yet told that it has started there
+        if workload.leased and not workload.runner_placement:  # no report yet that it has started there
             start = max(offset, 0)
             return LogPage(offset=start, next_offset=start, data=b"", eof=False)
         if self._runtime is None:

@@ -1,7 +1,7 @@
 """What does a hub tell its peers of its telemetry? What SENTINEL lets out, and only after it is written down.
 
 The asker is who the link's certificate names, in the country that this hub's own fleet file gives it. A hub whose
-country is unknown, or that says another one of itself, is told nothing.
+country is unknown, or that says another one of itself, learns nothing.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class KeptAnswers:
             del self._kept[next(iter(self._kept))]
 
 
-# What of questions about telemetry belongs into the audit chain? Each one that another hub asks: told, or refused.
+# What of questions about telemetry belongs into the audit chain? Each one that another hub asks: answered, or refused.
 
 
 EXPRESSIONS_MAX, EXPRESSION_LENGTH_MAX = 16, 300  # of one entry

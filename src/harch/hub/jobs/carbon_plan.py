@@ -41,7 +41,7 @@ class ForecastBasis:
 
 
 class Intent(Struct, frozen=True, array_like=True, gc=False):
-    """So much work of one hub is to start at another one then; told to all, so that they plan around it."""
+    """So much work of one hub is to start at another one then; announced to all, so that they plan around it."""
 
     hub_id: str
     model: str

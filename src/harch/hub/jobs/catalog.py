@@ -61,7 +61,7 @@ class Catalog:
         return self.entries[object_id] if object_id is not None else None
 
     def find(self, ref: str, *, tenant: str) -> CatalogEntry | None:
-        """By id or name, and only what is this tenant's: that others have something is not told either."""
+        """By id or name, and only what is this tenant's: that others have something is not disclosed either."""
         entry = self.entries.get(ref)
         if entry is not None:
             return entry if entry.object.tenant == tenant else None
@@ -230,7 +230,7 @@ class Guard:
         return before_offer(self.rules, self.reads_of(workload), candidates)
 
     def before_start(self, workload: Workload) -> tuple[DataObject, ...]:
-        """What the agent is told of its data, to ask again. That it may not be read here must never be found now."""
+        """What the agent learns of its data, to check again. That it may not be read here must never be found now."""
         reads_request = self.reads_of(workload)
         if reads_request.not_found or not all(
             self.rules.may_process(data.tag, self._hub_id) for data in reads_request.reads

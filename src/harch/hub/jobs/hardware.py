@@ -15,7 +15,7 @@ from harch.hub.jobs.state import Closed
 from harch.hub.jobs.transaction import Transaction
 from harch.hub.store.records import Condition, ConditionKind
 
-_WORDS = {  # for those that are either so or not; others are told with their value
+_WORDS = {  # for those that are either so or not; others are named with their value
     (ConditionKind.CORDONED, False): "cordoned",
     (ConditionKind.CORDONED, True): "open again",
     (ConditionKind.UNHEALTHY, False): "unhealthy",

@@ -42,7 +42,7 @@ class GivenLease:
     epoch: int
     confirmed_s: float  # when the peer last had our word
     grant: Grant | None = None
-    reported_s: float = -math.inf  # when the peer last told anything of it
+    reported_s: float = -math.inf  # when the peer last reported on it
 
     def silent_s(self, boot_s: float) -> float:
         """How long nothing has been heard of it."""

@@ -31,7 +31,7 @@ from harch.placement.scheduler import Preview, preview
 from harch.sovereignty.compiled import Rules
 from harch.workloads.lifecycle import State, Workload
 
-ROUND_HOLDS_S = 1.0  # how long a preview of the next round is told again
+ROUND_HOLDS_S = 1.0  # how long a preview of the next round is reused
 
 
 class JobMachine:

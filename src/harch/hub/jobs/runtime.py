@@ -248,7 +248,7 @@ class JobRuntime:
         self.machine.note_agent_clock(agent_id, agent_boot_s, boot_s=self._clock.boot_s())
 
     async def keep_auditing(self) -> None:
-        """Until cancelled: gate 4, for whatever nobody told the machine of."""
+        """Until cancelled: gate 4, for whatever no event has announced."""
         while True:
             await self._clock.sleep(AUDIT_TAGS_S)
             if self.machine.state.guard.has_readers:

@@ -17,7 +17,7 @@ _log = logging.getLogger("harch.hub")
 
 @contextmanager
 def survived(what: str, faults: FaultBook) -> Iterator[None]:
-    """One turn of a loop that must not end. Errors for people are told as such.
+    """One turn of a loop that must not end. Errors for people are logged as such.
 
     An invariant of the job machine that breaks has told the process to stop before it comes here.
     """

@@ -14,7 +14,7 @@ class HubContext(Struct, frozen=True, kw_only=True):
     """`identity` None: the hub is in no federation. `heard`: what other hubs say of themselves under a key.
 
     `authorities`: whose signature may loosen a tag, with public keys. `listen_host`: where peers are accepted, if it is
-    not the address that they are told. `gates`: of this process's listeners. `on_spans`: takes what workers tell of
+    not the address that they connect to. `gates`: of this process's listeners. `on_spans`: takes what workers tell of
     windows that are followed.
     """
 

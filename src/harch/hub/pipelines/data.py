@@ -289,7 +289,7 @@ class ReplayProcess:
     pid: int
 
     async def has_left(self, folder: Path) -> bool:
-        """A run that has told its result only has to go: it is waited for, not held against the next."""
+        """A run that has reported its result only has to go: it is waited for, not held against the next."""
         if self.process.returncode is None and _result(folder, self.run).state != "running":
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(STOP_GRACE_S):
@@ -302,7 +302,7 @@ class _StoredOrder(Struct, frozen=True):
 
 
 def _result(folder: Path, run: str) -> ReplayResult:
-    """What the run has told so far."""
+    """What the run has reported so far."""
     with contextlib.suppress(OSError, msgspec.MsgspecError, HarchError):
         return msgspec.json.decode(read_sealed(folder / f"{run}.json"), type=ReplayResult)
     return ReplayResult()

@@ -42,7 +42,7 @@ from harch.sovereignty.gates import Violation
 from harch.sovereignty.geography import terrain_of
 from harch.sovereignty.jurisdiction_file import jurisdictions_in_force
 
-AGAIN_S = 10.0  # one alert of a rule and stage in so long; the others are counted and told with the next
+AGAIN_S = 10.0  # one alert of a rule and stage in so long; the others are counted and reported with the next
 KNOWN_MAX = 1000
 
 

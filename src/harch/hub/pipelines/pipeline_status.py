@@ -20,7 +20,7 @@ from harch.pipelines.think.counters import LATENCY_BOUNDS_MS
 from harch.pipelines.workers.telemetry import WorkerStatus
 from harch.wire.pipelines import ActionView, ApplyView, EdgeView, PipelineView, StageStep, StageView, WorkerView
 
-_UNSENT = "aside_failed"  # counts messages that could not be told, not events
+_UNSENT = "aside_failed"  # counts messages that could not be sent, not events
 OFTEN = 3  # starts of a worker that never came to say anything
 _DROPPED = ("events_shed", "rows_dropped", "messages_dead", "commands_dropped")
 

@@ -76,7 +76,7 @@ def _loss(spec: PipelineSpec) -> str:
     return words + (f", and {forecast.span_s:g} s of history for the forecast" if forecast is not None else "")
 
 
-# What are the workers of a planned pipeline told? Its parts, from the file, the plan and the rules. No I/O.
+# How are the workers of a planned pipeline configured? By its parts, from the file, the plan and the rules. No I/O.
 
 
 def parts_at(
@@ -154,7 +154,7 @@ class PlanningContext(Struct, frozen=True, kw_only=True):
     hub_id: str
     rules: Rules
     jurisdictions: Jurisdictions
-    trace_share: float = 0.0  # of windows whose way is told in spans
+    trace_share: float = 0.0  # of windows that are traced
 
 
 class PlannedPipeline(Struct, frozen=True, kw_only=True):
@@ -308,7 +308,7 @@ _ANEW = (UpdateStep.RESTART, UpdateStep.START)
 
 
 def _read_by_all(spec: PipelineSpec) -> tuple[object, ...]:
-    """What THINK and ACT are told of SENSE: the columns of features, and the names of devices."""
+    """What THINK and ACT need to know of SENSE: the columns of features, and the names of devices."""
     return (feature_schema(spec.sense), spec.sense.devices, spec.sense.metrics, spec.sense.partitions)
 
 

@@ -25,7 +25,7 @@ from harch.sovereignty.jurisdictions import EgressRule
 # Which key do the senders of a source show? The tenant's own secret, or one that the hub makes.
 #
 # A made key is derived from a root that lies beside the hub's other keys, so none is stored: the same pipeline, source
-# and revision give the same key again, after a restart too. Workers are told digests.
+# and revision give the same key again, after a restart too. Workers get digests.
 
 
 PREFIX = "hpk_"

@@ -158,7 +158,7 @@ class WorkerSupervisor:
             kept[name] = self._kept(name, process, stopping=True)
         report = SupervisorReport(kept)
         if report != self._reported:
-            with contextlib.suppress(OSError):  # a full disk; the next change is told again
+            with contextlib.suppress(OSError):  # a full disk; the next change is written again
                 write_state(self._folder / REPORT, msgspec.json.encode(report))
                 self._reported = report
 

@@ -293,7 +293,7 @@ class Database:
 
 
 def storage_error(error: BaseException, path: Path) -> HarchError:
-    """Says what a failed write means for people. A full disk is told apart, because people can mend it."""
+    """Says what a failed write means for people. A full disk has its own error, because people can mend it."""
     text = str(error)
     full = "full" in text or (isinstance(error, OSError) and error.errno in FULL)
     if full:

@@ -1,4 +1,4 @@
-"""What did a workload go through, and for how long? One span per phase, told when the phase is over.
+"""What did a workload go through, and for how long? One span per phase, exported when the phase is over.
 
 The job machine is pure and knows nothing of spans. Its runtime shows what it handled and what it recorded; the ids of
 spans follow from the workload, so a hub that was restarted goes on in the same trace. Of work that is not traced

@@ -42,7 +42,7 @@ class ActCounters:
     dry_runs: int = 0
     audits_failed: int = 0
     store_failures: int = 0
-    refused_full: int = 0  # batches not taken because the queue was full; their sender was told
+    refused_full: int = 0  # batches not taken because the queue was full; their sender was informed
     letters_dropped: int = 0  # oldest letters above the limit
     ends: Counter[str] = field(default_factory=Counter)
 

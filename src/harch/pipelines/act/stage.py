@@ -186,7 +186,7 @@ def _too_large(command: ActionCommand) -> Rejection | None:
 #
 # `submit` returns when every command of the batch is in the ledger: then the batch may be acknowledged. A batch that
 # comes again finds its commands there. Nothing is thrown away: a full queue makes the sender wait, and a jurisdiction
-# that does not allow this place is told to the caller, with nothing kept.
+# that does not allow this place is reported to the caller, with nothing kept.
 
 
 log = logging.getLogger(__name__)

@@ -62,7 +62,7 @@ class ClientSession:
         return f"{self.inbox}.{lane}.{number}" if lane else f"{self.inbox}.{number}"
 
     def resubscribe(self) -> bytes:
-        """Everything that a fresh connection has to be told."""
+        """Everything that has to be sent over a fresh connection."""
         return b"".join(
             protocol.subscribe(entry.subject, sid, entry.queue) for sid, entry in self.subscriptions.items()
         )

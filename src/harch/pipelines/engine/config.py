@@ -1,4 +1,4 @@
-"""What is the message engine told? The configuration of one server, as text, from the layout. No I/O.
+"""How is the message engine configured? The file of one server, as text, from the layout. No I/O.
 
 It is written as JSON, which NATS reads: no name or subject can break out of its place. Border links end in an account
 of their own that has no streams and into which only named aggregates are exported, so a link that is opened wider by

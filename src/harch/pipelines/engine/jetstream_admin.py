@@ -124,7 +124,7 @@ _log = logging.getLogger(__name__)
 
 
 class StreamAuditor:
-    """Give it the controller's client. A violation is paused at once and told once, until it is gone."""
+    """Give it the controller's client. A violation is paused at once and reported once, until it is gone."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class StreamAuditor:
         self._period_s = period_s
         self._clock = clock or SystemClock()
         self._reported: frozenset[Violation] = frozenset()
-        self._doubted: frozenset[Violation] = frozenset()  # told if the next look finds them again
+        self._doubted: frozenset[Violation] = frozenset()  # reported if the next look finds them again
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
@@ -162,8 +162,8 @@ class StreamAuditor:
                 self._admin.client.unsubscribe(sid)
 
     async def audit(self) -> tuple[Violation, ...]:
-        """One look at everything: all violations. New ones are paused and told; what may pass by itself is told when a
-        second look finds it again. Not while streams are being changed: half a change looks like a violation."""
+        """One look at everything: all violations. New ones are paused and reported; what may pass by itself is reported
+        when a second look finds it again. Not while streams are being changed: half a change looks like a violation."""
         observed = []
         for info in await self._admin.streams():
             name = info["config"]["name"]

@@ -1,6 +1,6 @@
 """Which message engine does a hub use? From `engine.toml` in its state folder: its own servers, or a cluster by URL.
 
-What is wrong with the file is told when the hub starts. Nothing in it is secret: keys are named by their files.
+What is wrong with the file is reported when the hub starts. Nothing in it is secret: keys are named by their files.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class ExternalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class BorderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where links of other countries' hubs are accepted; absent: a free port at the address of the federation."""
 
-    host: str = ""  # that other hubs are told
+    host: str = ""  # what other hubs connect to
     listen: str = ""  # that is listened at, where it is another one
     port: Port = 0
 

@@ -123,7 +123,7 @@ class StreamChange(Struct, frozen=True, kw_only=True):
 
 
 class StreamPlan(Struct, frozen=True, kw_only=True):
-    """Steps in order. With any refusal nothing is done. `unknown` streams are nobody's: told, never touched."""
+    """Steps in order. With any refusal nothing is done. `unknown` streams are nobody's: reported, never touched."""
 
     changes: tuple[StreamChange, ...]
     refusals: tuple[Rejection, ...]

@@ -78,7 +78,7 @@ class StageCounters(Struct):
     batches_duplicate: int = 0
     batches_damaged: int = 0
     holes: int = 0
-    batches_shed: int = 0  # told by gap headers
+    batches_shed: int = 0  # reported by gap headers
     events_shed: int = 0
     windows_closed: int = 0
     rows_out: int = 0

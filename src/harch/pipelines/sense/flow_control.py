@@ -69,7 +69,7 @@ def unpack_credit(message: Buffer) -> Credit | Rejection:
 
 # How much may each source have on its way to us? The receiving half of credit flow control.
 #
-# Grants are absolute and told again and again, so a lost one costs nothing but time. An epoch is made of the
+# Grants are absolute and repeated, so a lost one costs nothing but time. An epoch is made of the
 # incarnation
 # of the receiver, which must grow with every start (the revision of its lease serves), and of the holes found since.
 
@@ -77,7 +77,7 @@ def unpack_credit(message: Buffer) -> Credit | Rejection:
 WINDOW_BYTES = 2 * MESSAGE_BYTES_MAX
 RESEND_S = 0.05
 HOLE_RETRY_S = 0.25  # what is being sent again is not asked for again within this
-SILENT_S = 10.0  # a source that says nothing for this long is told nothing until it does
+SILENT_S = 10.0  # a source that is silent for this long gets no grants until it speaks
 _HOLES_BITS = 20
 
 
@@ -114,7 +114,7 @@ class Receiving:
         self._lines: dict[int, _Line] = {}
 
     def resume(self, checkpointed: Mapping[int, int], now_s: float) -> None:
-        """After a start: sources of the checkpoint are told at once where to go on."""
+        """After a start: sources of the checkpoint hear at once where to go on."""
         for source, seq in checkpointed.items():
             self._lines[source] = _Line(now_s, checkpointed_seq=seq)
 
@@ -176,7 +176,7 @@ HEARTBEAT_S = 0.2  # a watermark this often: it says hello, and shows that the l
 
 class Offered(Enum):
     KEPT = "kept"
-    SHED = "shed"  # given up at once, and told as a gap
+    SHED = "shed"  # given up at once, and reported as a gap
     REFUSED = "refused"  # priority 0, and no room: offer it again after a while
 
 
@@ -282,7 +282,7 @@ class Sending:
         return Offered.KEPT if fits else Offered.SHED
 
     def gaps(self) -> list[tuple[SequenceGap, bytes]]:
-        """What was shed and is not told yet, with the message that tells it."""
+        """What was shed and is not reported yet, with the message that reports it."""
         waiting = self._kept[self._next :]
         return [
             (SequenceGap(kept.first_seq, kept.last_seq, kept.events), kept.message)
@@ -291,7 +291,8 @@ class Sending:
         ]
 
     def watermark(self, watermark_ns: int) -> None:
-        """Nothing older will be offered; told with the next heartbeat, so that an idle source holds nobody back."""
+        """Nothing older will be offered; announced with the next heartbeat, so that an idle source holds nobody
+        back."""
         self._watermark_ns = max(self._watermark_ns, watermark_ns)
 
     def credit(self, credit: Credit) -> None:

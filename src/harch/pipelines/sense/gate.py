@@ -1,9 +1,9 @@
 """May this batch be here at all? One bit of the header, tested before anything of the batch is decoded or kept.
 
 A mask names hubs by bit numbers, and a policy version says which numbering that is. A batch of a version that is not
-known yet is held for a moment while the table is fetched; a batch that may not be here is dropped, counted and told.
-A batch may be stricter than its pipeline and never looser: the pipeline's own mask is a ceiling for all of them.
-What is not known has no bit, and no bit means no. Hubs beyond the 64th have none: streams do not reach them.
+known yet is held for a moment while the table is fetched; a batch that may not be here is dropped, counted and
+reported. A batch may be stricter than its pipeline and never looser: the pipeline's own mask is a ceiling for all of
+them. What is not known has no bit, and no bit means no. Hubs beyond the 64th have none: streams do not reach them.
 """
 
 # harch: pure

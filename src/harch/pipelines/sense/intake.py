@@ -1,4 +1,5 @@
-"""Where do messages wait for the stage? In one queue with a limit of bytes: who finds it full waits, or is told so."""
+"""Where do messages wait for the stage? In one queue with a limit of bytes: who finds it full waits, or gets an
+error."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Who feeds the stage? A thin loop: messages from the intake, features to the next stage, checkpoints, credit, time.
 
 `turn` is everything but waiting, so that another loop (one process with THINK, or one on blocking sockets) can use it
-too. Features of a turn are handed over before a checkpoint that knows of them is stored: after a crash they are told
+too. Features of a turn are handed over before a checkpoint that knows of them is stored: after a crash they are sent
 again under the same key, never forgotten.
 """
 

@@ -36,7 +36,7 @@ from harch.pipelines.wire.header import (
 def close_windows(
     state: StageState, maker: FeatureMaker, table: EnrichmentTable | None, policy_version: int, watermark_ns: int
 ) -> list[FeatureBatch]:
-    """Closes every window that the watermark has passed and gives its panes free. Empty windows are not told."""
+    """Closes every window that the watermark has passed and gives its panes free. Empty windows are not emitted."""
     found = []
     for pane in state.windows.close_until(watermark_ns):
         closed = state.windows.window(pane)
@@ -68,7 +68,8 @@ def close_windows(
     return found
 
 
-# What becomes of a batch once the gate has answered? It is taken in its turn, or told why not, and accounted for.
+# What becomes of a batch once the gate has answered? It is taken in its turn, or refused with the reason, and accounted
+# for.
 
 
 class Taking:
@@ -363,7 +364,7 @@ class SenseStage:
             self._ahead.put(PendingBatch(header, bytes(message), now_s))
             outcome.disposition = Disposition.AHEAD
         elif admission is BatchAdmission.DUPLICATE and header.is_watermark_only:
-            outcome.disposition = Disposition.WATERMARK  # it is told when those before it were taken
+            outcome.disposition = Disposition.WATERMARK  # it is reported when those before it were taken
         else:
             self._taking.not_next(outcome, header, admission)
         return outcome

@@ -71,7 +71,7 @@ class StageState:
         return mask
 
     def recycle(self, newest_pane: int) -> None:
-        """A window was told; its oldest pane starts anew."""
+        """A window was emitted; its oldest pane starts anew."""
         self.windows.recycle(newest_pane)
         oldest = newest_pane - self._settings.windows.panes_per_window + 1
         self.pane_masks[oldest % len(self.pane_masks)] = MASK_ALL

@@ -81,7 +81,7 @@ def _panes(slots: NDArray[Any], rings: _Rings) -> NDArray[Any]:
 
 
 def _is_needed(panes: NDArray[Any], rings: _Rings) -> NDArray[np.bool_]:
-    """Panes before the oldest window of the new size were told already."""
+    """Panes before the oldest window of the new size were emitted already."""
     found: NDArray[np.bool_] = panes > rings.first_pane - rings.new.panes_per_window
     return found
 

@@ -2,7 +2,7 @@
 
 A pane is one slide long. An event is added to its pane; a window is the sum of its last panes. A window is over when
 the watermark has passed its end by the lateness; then its newest pane takes no more events, also where that pane
-belongs to later windows too. So an event is either in all its windows or in none, and then it is told as late.
+belongs to later windows too. So an event is either in all its windows or in none, and then it is counted as late.
 """
 
 # harch: pure
@@ -82,7 +82,7 @@ class WindowState:
             self.skip_to(watermark_ns)
 
     def add(self, columns: Columns, *, devices: int, t_first_ns: int, time_ns_max: int) -> Added:
-        """Adds a batch. `devices` are known so far; events after `time_ns_max` are told as `future`."""
+        """Adds a batch. `devices` are known so far; events after `time_ns_max` are counted as `future`."""
         if columns.n > len(self._scratch.aside):
             self._scratch = _Scratch(min(EVENTS_MAX, 2 * columns.n))
         scratch = self._scratch
@@ -166,7 +166,7 @@ class WindowState:
         return cells
 
     def recycle(self, newest_pane: int) -> None:
-        """The window is told: its oldest pane is free, its newest one takes no more events."""
+        """The window is emitted: its oldest pane is free, its newest one takes no more events."""
         if newest_pane != self.first_pane:
             raise InvariantBroken("windows close in order", newest_pane, self.first_pane)
         self.first_pane += 1

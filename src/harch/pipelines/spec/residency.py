@@ -38,7 +38,7 @@ class PipelineHosts(Struct, frozen=True, kw_only=True):
 def place_of(
     subject: str, hosts: tuple[NamedHost, ...], declared: str, places: Places, home: str | None
 ) -> str | tuple[Rejection, ...]:
-    """The country of all hosts, `HOME` for the hub's own machine, or why it cannot be told. `said`: the country that
+    """The country of all hosts, `HOME` for the hub's own machine, or why it cannot be known. `said`: the country that
     the file claims, if it does; `home`: that of the hub."""
     refused: list[Rejection] = []
     found: dict[str, None] = {}

@@ -18,7 +18,7 @@ from harch.pipelines.think.settings import ModelSettings, ThinkSettings
 from harch.sovereignty.jurisdictions import Jurisdictions
 from harch.sovereignty.tags import loosens
 
-DEVICES_BYTES_MAX = 4 << 20  # of a table that is told to workers that run
+DEVICES_BYTES_MAX = 4 << 20  # of a table that is sent to running workers
 
 
 class UpdateStep(StrEnum):

@@ -165,7 +165,7 @@ class SettingsProblem(Struct, frozen=True):
 
 
 def parse_think(raw: object, *, where: str = "think") -> ThinkSettings:
-    """Plain data as settings, or E0201 with every mistake that can be told."""
+    """Plain data as settings, or E0201 with every mistake that can be found."""
     try:
         settings = msgspec.convert(raw, ThinkSettings)
     except msgspec.ValidationError as error:

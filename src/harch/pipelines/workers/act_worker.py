@@ -176,7 +176,7 @@ class ActRunner:
         )
 
     def _closed(self, entry: LedgerEntry) -> None:
-        """A command came to its end; one whose window is followed is told."""
+        """A command came to its end; one whose window is traced is reported."""
         command, spans = entry.command, self._shell.spans
         context = read_header(command.trace) if command.trace else None
         if spans is None or context is None:

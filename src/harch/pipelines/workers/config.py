@@ -1,4 +1,4 @@
-"""What is a worker told?
+"""How is a worker configured?
 
 One file of mode 0600: its part of the pipeline, its keys, its folders, and the order of a replay. Nothing on the
 command line.
@@ -31,7 +31,7 @@ COMMANDS_LISTED_MAX = 20  # commands that a report names
 
 
 class ReplayOrder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Kept events from `since_ns` to `until_ns`, or a file of rows. `is_dry`: nothing is told to anybody.
+    """Kept events from `since_ns` to `until_ns`, or a file of rows. `is_dry`: nothing is sent to anybody.
 
     `again`: what was done before is done once more; otherwise the ledger knows it and refuses."""
 
@@ -47,7 +47,7 @@ class ReplayOrder(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class ReplayCounts(Struct, kw_only=True):
-    """`windows_cut`: windows that the time asked for, or what is kept, holds only a part of; they are not told."""
+    """`windows_cut`: windows that the time asked for, or what is kept, holds only a part of; they are not emitted."""
 
     events: int = 0
     events_aside: int = 0
@@ -78,8 +78,8 @@ class ReplayResult(Struct, kw_only=True):
     trouble: str = ""
 
 
-# What is a worker told? One file of mode 0600: its part of the pipeline, its keys, its folders. Nothing on the command
-# line, where others could read it, and nothing of it in logs.
+# How is a worker configured? By one file of mode 0600: its part of the pipeline, its keys, its folders. Nothing on the
+# command line, where others could read it, and nothing of it in logs.
 
 
 CONFIG_BYTES_MAX = 64 << 20
@@ -199,7 +199,7 @@ class WorkerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     share: tuple[int, int] = (0, 1)  # which of how many: of the sources, or of the devices of actions
     partitions: tuple[int, ...] = ()  # what to lease while nobody has assigned any
     status_every_s: Seconds = 1.0
-    trace_share: Annotated[float, Meta(ge=0, le=1)] = 0.0  # of windows whose way is told in spans
+    trace_share: Annotated[float, Meta(ge=0, le=1)] = 0.0  # of windows that are traced
     seed: int = 0
 
     @property

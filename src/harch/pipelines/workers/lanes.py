@@ -25,7 +25,7 @@ from harch.pipelines.workers.think_worker import Busy, FeatureScorer, OutputMess
 
 
 async def _all(deliveries: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """Each comes to its end before the first failure is told, so that nothing goes on unseen."""
+    """Each comes to its end before the first failure is reported, so that nothing goes on unseen."""
     for found in await asyncio.gather(*deliveries, return_exceptions=True):
         if isinstance(found, BaseException):
             raise found

@@ -200,7 +200,7 @@ class Outflow:
         return self._last_message_s.get(source, -math.inf)
 
     def advance(self, source: int, mark_ns: int) -> None:
-        """Nothing older than this comes from a sender any more; told with its next heartbeat."""
+        """Nothing older than this comes from a sender any more; announced with its next heartbeat."""
         for (other, _), line in self._lines.items():
             if other == source:
                 line.watermark(mark_ns)

@@ -3,11 +3,12 @@
 State, outbox and lease, in an order that loses nothing.
 
 1. `open` reads what was saved and writes it again under its own epoch: from then on the store refuses an older holder.
-2. `take` counts events in memory only. Sources keep them until step 3 has told them otherwise.
+2. `take` counts events in memory only. Sources keep them until step 3 has released them.
 3. `settle` saves state and new features as one value, and only then delivers the features, in order. Whoever opens the
-   value after a crash delivers what is left of them under the same ids, so each window is told once, as it was closed.
+   value after a crash delivers what is left of them under the same ids, so each window is emitted once, as it was
+   closed.
 
-In the hot lane features are delivered at once and may be told twice after a crash, under the same id.
+In the hot lane features are delivered at once, and maybe twice after a crash, under the same id.
 """
 
 from __future__ import annotations
@@ -42,10 +43,10 @@ from harch.pipelines.wire.header import BatchLane, Buffer, crc32c
 from harch.pipelines.workers.names import checkpoint_key, lease_key
 from harch.pipelines.workers.telemetry import Latency, Made, WindowSpans
 
-# What is kept of a partition? One value: the state of SENSE, and the features that it told but nobody has yet.
+# What is kept of a partition? One value: the state of SENSE, and the features that it emitted but nobody has yet.
 #
-# Features are part of the value, so that a window is told exactly as it was closed: whoever starts from it sends them
-# again under the same ids, and goes on with a state in which that window is closed.
+# Features are part of the value, so that a window is emitted exactly as it was closed: whoever starts from it sends
+# them again under the same ids, and goes on with a state in which that window is closed.
 
 
 _MAGIC = b"HRPT"

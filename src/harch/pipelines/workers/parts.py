@@ -58,7 +58,7 @@ class PipelineParts(Struct, frozen=True, kw_only=True):
     thinking: ThinkOptions = ThinkOptions()
     acting: ActOptions = ActOptions()
     status_every_s: float = 1.0
-    trace_share: float = 0.0  # of windows whose way is told in spans
+    trace_share: float = 0.0  # of windows that are traced
     seed: int = 0
 
     @property
@@ -92,7 +92,7 @@ def worker_config(
     state_version: int = 0,
     kept_folder: str = "",
 ) -> WorkerConfig:
-    """What one worker is told: only the parts that it needs."""
+    """The configuration of one worker: only the parts that it needs."""
     thinks = stage in ("think", "fused", "replay")
     acts = stage in ("act", "replay") or (stage == "fused" and parts.fused_acts)
     return WorkerConfig(

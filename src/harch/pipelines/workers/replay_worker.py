@@ -41,8 +41,8 @@ from harch.pipelines.workers.think_worker import Busy, OutputMessage, WorkerMode
 
 # Which windows come of events that came before? Kept batches through their own SENSE, in the time of then. No I/O.
 #
-# It starts empty, so a window is told only if everything that belongs to it can be here: it lies within the time asked
-# for, and after the moment since which all is kept.
+# It starts empty, so a window is emitted only if everything that belongs to it can be here: it lies within the time
+# asked for, and after the moment since which all is kept.
 
 
 class EventReplay:

@@ -295,7 +295,7 @@ class SenseWorker:
     # Work
 
     async def _tick(self) -> None:
-        """Time passes, credit is granted, and what was set aside is told."""
+        """Time passes, credit is granted, and what was set aside is reported."""
         while True:
             for held in list(self._held.values()):
                 if not held.lost:
@@ -317,7 +317,7 @@ class SenseWorker:
             while partition.aside:
                 self._publish_aside(partition.number, partition.aside.popleft())
         except NatsError:
-            self._aside_failed += 1  # credit is told again, and what was set aside is counted
+            self._aside_failed += 1  # credit is repeated, and what was set aside is counted
         while partition.alerts:
             alert = partition.alerts.popleft()
             self._shell.alert(alert.rule, alert.detail, alert.count)

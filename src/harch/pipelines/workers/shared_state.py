@@ -14,7 +14,8 @@ from harch.pipelines.client.bucket import Bucket, Conflict
 from harch.pipelines.sense.gate import VERSIONS_KEPT, PolicyTable
 from harch.pipelines.workers.names import DEVICES_KEY, POLICIES_KEY, POLICY_KEY
 
-# Which hub is which bit, in all versions that may still be under way? What a worker was told, and what others know.
+# Which hub is which bit, in all versions that may still be under way? What a worker was started with, and what others
+# know.
 #
 # Batches, windows and checkpoints name hubs by the numbering of one policy version. Whoever meets another version than
 # its own needs that table: without it, nothing is permitted. So all workers keep the last few in one key.
@@ -36,7 +37,7 @@ class Policies:
         return self._tables[max(self._tables)]
 
     async def look(self, bucket: Bucket) -> list[PolicyTable]:
-        """Tables that are new to us; what others lack is told to them. Raises Unreachable."""
+        """Tables that are new to us; what others lack is sent to them. Raises Unreachable."""
         known = set(self._tables)
         wanted = await bucket.get(POLICY_KEY)
         if wanted is not None:

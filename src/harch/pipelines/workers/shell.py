@@ -175,7 +175,7 @@ class Shell:
         return EgressGuard(rule.refusal, on_refused=refused)
 
     def _connection_refused(self, what: str, detail: str) -> None:
-        """Counted always; told now and then, because whoever was refused tries again."""
+        """Counted always; reported now and then, because whoever was refused tries again."""
         self._refused[what] = self._refused.get(what, 0) + 1
         now_s = self.clock.monotonic_s()
         if now_s - self._refusals_reported_s.get(what, -REFUSALS_REPORTED_EVERY_S) >= REFUSALS_REPORTED_EVERY_S:

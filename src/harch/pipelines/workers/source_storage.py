@@ -117,7 +117,7 @@ class SourceSpool:
         self._forgettable.clear()
 
     def replace(self, source: int, partition: int, first_seq: int, last_seq: int, gap: bytes) -> None:
-        """What was shed needs no room any more; the gap in its place is told instead. Raises E0752."""
+        """What was shed needs no room any more; the gap in its place is reported instead. Raises E0752."""
         try:
             with self._written():
                 self._db.execute(

@@ -60,7 +60,7 @@ class SourceWorker:
         self._stopping = asyncio.Event()
         self._ready = False
         self._send_failures = 0
-        self._alerted: dict[str, int] = {}  # counts by rule that an alert has told
+        self._alerted: dict[str, int] = {}  # counts by rule that an alert has reported
 
     async def run(self) -> None:
         sid = self._shell.client.subscribe(self._shell.names.credit("*"), self._credited)

@@ -146,7 +146,7 @@ async def read_statuses(admin: JetStreamAdmin, names: PipelineNames) -> list[Wor
 # window. Workers have no way to SENTINEL; they tell their hub, over a subject of their own.
 
 
-SPANS_MAX = 256  # that wait to be told; further ones are dropped, and counted
+SPANS_MAX = 256  # that wait to be exported; further ones are dropped, and counted
 SPANS_PER_MESSAGE = 64
 SERVICES = {"sense": "harchos-sense", "think": "harchos-think", "act": "harchos-act"}
 
@@ -199,7 +199,7 @@ class WindowSpans:
         self._add(trace_id, "think", partition, (), span_id_of(trace_id, "sense", partition), began_ns, about, error)
 
     def act_context(self, trace_id: bytes, partition: int, message: Buffer) -> TraceContext:
-        """What commands of these outputs carry: the span that is told when they are in the ledger."""
+        """What commands of these outputs carry: the span that is exported when they are in the ledger."""
         return TraceContext(trace_id, span_id_of(trace_id, "act", partition, *_head(message)))
 
     def acted(self, partition: int, trace_id: bytes, message: Buffer, began_ns: int, *, commands: int) -> None:

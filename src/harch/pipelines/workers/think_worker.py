@@ -223,7 +223,7 @@ class WorkerModels:
             self.gate.learn(table)
 
     async def _carry_out(self, wanted: WantedModels) -> None:
-        """Loads beside the traffic. What cannot be loaded changes nothing, and is told."""
+        """Loads beside the traffic. What cannot be loaded changes nothing, and is reported."""
         self.trouble = ""
         for settings in wanted.models:
             if settings.name in self.stage.models:

@@ -94,7 +94,7 @@ def decide(
     allowed: Bools,
     state: KernelState,
 ) -> KernelDecision:
-    """The best node and its devices; takes them at once if told to (`TAKE`, not `LOOK`)."""
+    """The best node and its devices; takes them at once if asked to (`TAKE`, not `LOOK`)."""
     nodes, values, lessons = borrowed(state.nodes), borrowed(state.values), borrowed(state.lessons)
     memo, scratch = borrowed(state.memo), borrowed(state.scratch)
     cache, prices = borrowed(state.cache), borrowed(state.prices)
@@ -182,7 +182,7 @@ def prepare(snapshot: EngineSnapshot) -> PreparedLessons:
 #
 # The engine follows every change of the fleet (`take`, `release`, `set_node_available`) and remembers what was asked
 # for.
-# It learns when told: `relearn()` does it at once; a hub calls `prepare()` on a snapshot in a thread and then
+# It learns on demand: `relearn()` does it at once; a hub calls `prepare()` on a snapshot in a thread and then
 # `adopt()`.
 
 

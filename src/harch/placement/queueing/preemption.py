@@ -29,7 +29,7 @@ HOUR_S = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class PreemptionPlan:
-    """Whom to stop for `request`. Each victim is told, has its `stop_grace_s`, and then waits again."""
+    """Whom to stop for `request`. Each victim is asked to stop, has its `stop_grace_s`, and then waits again."""
 
     request: PlacementRequest
     victims: tuple[RunningRequest, ...]  # that which loses least first

@@ -40,7 +40,7 @@ class QuotaUse(Struct, frozen=True, kw_only=True):
 
 
 class QuotaBook:
-    """Counts per tenant, and per tenant and class. Follows what it is told; judging changes nothing."""
+    """Counts per tenant, and per tenant and class. Follows what it is given; judging changes nothing."""
 
     def __init__(self, settings: QueueSettings, room: Room) -> None:
         """`room` knows what shares with memory take."""

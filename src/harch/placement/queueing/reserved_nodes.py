@@ -137,7 +137,7 @@ class KeptNodes:
     vacancies: Vacancies
     stopping: Mapping[str, float]
     spared: Callable[[float], Iterable[str]]  # who was stopped so recently that it is left alone
-    look_at: Callable[[PlacementRequest], None]  # told whom a plan is made for
+    look_at: Callable[[PlacementRequest], None]  # called with the request that a plan is made for
     reservations: tuple[Reservation, ...] = ()
     by_row: dict[int, Reservation] = field(default_factory=dict)
     _plans_left: int = 0

@@ -67,7 +67,8 @@ class _Page:
 
 
 def gathered(alert: Alert, expression: str, window: AlertWindow, sources: ContextSources) -> Json:
-    """Metrics, log lines and traces around the alert. Never raises HarchError: a part that fails is told as missing."""
+    """Metrics, log lines and traces around the alert. Never raises HarchError: a part that fails is listed as
+    missing."""
     page = _Page(sources.elapsed_s() + GATHER_S_MAX)
     queries = metric_queries(expression)
     for note in queries.notes:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from harch.sentinel.model.logs import LEVELS
 from harch.sentinel.traces.search import TraceLine
 
-TEXT_CHARS = 400  # of a line, that its group is told by
+TEXT_CHARS = 400  # of a line, which identify its group
 TRACES_MAX = 5  # of one group
 GROUPS_MAX = 2000  # different kinds of lines that are counted apart
 

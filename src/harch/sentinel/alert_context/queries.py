@@ -224,7 +224,7 @@ def log_selectors(identity: Identity, streams: Sequence[Labels], limit: int) -> 
 
 
 def wider_identity(identity: Identity) -> Identity:
-    """The same place from farther off: a failure may be told by another node or stage than the one that suffers."""
+    """The same place from farther off: a failure may be reported by another node or stage than the one that suffers."""
     return {what: values for what, values in identity.items() if what in WIDE}
 
 

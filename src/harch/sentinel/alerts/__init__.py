@@ -1,1 +1,1 @@
-"""Who is told what, and when? Alertmanager's work: grouping, muting, deduplication, notification."""
+"""Who is notified of what, and when? Alertmanager's work: grouping, muting, deduplication, notification."""

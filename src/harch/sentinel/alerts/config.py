@@ -191,7 +191,7 @@ def revealed(secret: Secret, sources: ReadSecrets) -> str:
     return text
 
 
-# Who is told, and how? The configuration of notifications: routes, receivers, inhibition, time intervals.
+# Who is notified, and how? The configuration of notifications: routes, receivers, inhibition, time intervals.
 
 
 GROUP_WAIT_MS, GROUP_INTERVAL_MS, REPEAT_INTERVAL_MS = 30_000, 5 * 60_000, 4 * 3_600_000
@@ -297,7 +297,7 @@ class AlertConfig(Struct, frozen=True, kw_only=True):
 
 
 def default_config() -> AlertConfig:
-    """Nobody is told, and nothing leaves the hub; alerts are kept, shown and grouped."""
+    """Nobody is notified, and nothing leaves the hub; alerts are kept, shown and grouped."""
     route = AlertRoute(key="{}", receiver="nobody", group_by=("alertname",))
     original = "route:\n  receiver: nobody\n  group_by: [alertname]\nreceivers:\n- name: nobody\n"
     return AlertConfig(route=route, receivers={"nobody": Receiver(name="nobody")}, original=original)

@@ -44,7 +44,7 @@ def why_notify(
     if not set(firing) <= set(last.firing):
         return Why.NEW_ALERTS
     if not firing:
-        # Also where resolved alerts are not sent: the log has to forget what fired. If nothing was told to be firing,
+        # Also where resolved alerts are not sent: the log has to forget what fired. If nothing was sent as firing,
         # nobody has to hear that it is over.
         return Why.ALL_RESOLVED if last.firing else None
     if sends_resolved and not set(resolved) <= set(last.resolved):

@@ -23,7 +23,7 @@ from harch.sentinel.alerts.shared_state import Notified, SharedState
 from harch.sentinel.alerts.templates import Notice
 from harch.sentinel.model.labels import Labels
 
-# Which alerts are told together, and when? Groups of alerts, each with its timer. No I/O: `now_ms` comes in.
+# Which alerts are notified together, and when? Groups of alerts, each with its timer. No I/O: `now_ms` comes in.
 #
 # A group waits `group_wait` after its first alert, so that what belongs together comes together, and is then looked at
 # every `group_interval`. Whether a look becomes a notification is decided elsewhere.
@@ -118,11 +118,11 @@ def _flush(group: AlertGroup, now_ms: int) -> Flush:
     return Flush(group_key=group.key, route=group.route, labels=group.labels, alerts=tuple(firing_open), at_ms=now_ms)
 
 
-# What has to be told to whom, now? Alerts in, deliveries out. No I/O: time, position and outcomes come in.
+# Who has to be notified of what, now? Alerts in, deliveries out. No I/O: time, position and outcomes come in.
 #
 # 1. `put` takes alerts and sorts them into groups.
 # 2. `tick` looks at groups whose time has come: what is inhibited, silenced or outside of its hours is left out.
-# 3. With several hubs, the one at position n waits n times the peers' patience, and meanwhile hears what others told.
+# 3. With several hubs, the one at position n waits n times the peers' patience, and meanwhile hears what others sent.
 # 4. What the log does not know yet becomes a delivery, and is in doubt from then on: store `shared` before it is sent.
 #    `delivered` ends the doubt; after `not_delivered` or a crash the next look at the group tries again.
 
@@ -191,7 +191,7 @@ class AlertMachine:
         self._unsaved[alert.fingerprint] = alert
 
     def restore(self, alerts: Iterable[Alert], *, now_ms: int) -> None:
-        """What was known before a restart. The log says what of it was told.
+        """What was known before a restart. The log says what of it was sent.
 
         What was firing gets time to be sent again: that we were away does not mean that it is over.
         """
@@ -212,7 +212,7 @@ class AlertMachine:
 
     def _sort_anew(self, now_ms: int) -> None:
         for alert in self.alerts.values():
-            with suppress(HarchError):  # too many groups; the alerts are shown, and told when there is room
+            with suppress(HarchError):  # too many groups; the alerts are shown, and sent when there is room
                 self.dispatcher.insert(alert, now_ms=now_ms)
 
     def inhibitor(self, now_ms: int) -> Inhibitor:
@@ -243,7 +243,7 @@ class AlertMachine:
 
     def _look_at(self, flush: Flush, inhibitor: Inhibitor, due_ms: int) -> None:
         if muted_by(self.config, flush.route, flush.at_ms):
-            return  # not settled: what ends meanwhile is told when the time is over
+            return  # not settled: what ends meanwhile is sent when the time is over
         look = _Look(flush, tuple(alert for alert in flush.alerts if not self._is_muted(alert, inhibitor, flush.at_ms)))
         integrations = self.config.receivers[flush.route.receiver].integrations if look.alerts else ()
         if not integrations:
@@ -254,7 +254,7 @@ class AlertMachine:
             key = (receiver_key(flush.route.receiver, integration, place), flush.group_key)
             earlier = self._waiting.get(key)
             if earlier is not None and earlier.is_under_way:
-                look.has_failed = True  # it cannot be told now, so nothing of it may be forgotten
+                look.has_failed = True  # it cannot be sent now, so nothing of it may be forgotten
                 continue
             look.left += 1
             self._waiting[key] = _Waiting(look, integration, due_ms, due_ms + retry_ms)
@@ -310,7 +310,7 @@ class AlertMachine:
         return delivery
 
     def _remember(self, last: Notified | None, repeat_interval_ms: int, now_ms: int) -> None:
-        """What is acknowledged for long must not leave the log: it would be told as if it were new."""
+        """What is acknowledged for long must not leave the log: it would be sent as if it were new."""
         if last is not None and last.expires_at_ms < now_ms + repeat_interval_ms:
             expires_at_ms = now_ms + 2 * repeat_interval_ms
             longer = replace(last, updated_at_ms=last.updated_at_ms + 1, expires_at_ms=expires_at_ms)
@@ -337,7 +337,7 @@ class AlertMachine:
             expires_at_ms=now_ms + 2 * delivery.repeat_interval_ms,
             in_doubt=in_doubt,
         )
-        with suppress(HarchError):  # the log is full: this may be told again, which is better than to stop telling
+        with suppress(HarchError):  # the log is full: this may be sent again, which is better than to stop sending
             self.shared.put(entry, now_ms=now_ms)
 
     def not_delivered(self, delivery: Delivery) -> None:

@@ -90,7 +90,7 @@ class AlertService:
             await self._until_next()
 
     async def _look(self) -> None:
-        """One look at all groups that are due. That something is about to be told is on disk first, if there is one."""
+        """One look at all groups that are due. That something is about to be sent is on disk first, if there is one."""
         deliveries = self.machine.tick(self.now_ms(), position=self._position())
         try:
             await self._save()
@@ -153,7 +153,7 @@ class AlertService:
     # What comes in
 
     async def put_alerts(self, alerts: Iterable[Alert]) -> None:
-        """Alerts of this hub's own rules. Raises E0652; they are known and told anyway."""
+        """Alerts of this hub's own rules. Raises E0652; they are known and sent anyway."""
         for problem in self.machine.put(alerts, now_ms=self.now_ms()):
             log.warning("%s", problem.message)
         self._wake.set()
@@ -174,7 +174,7 @@ class AlertService:
         return self.machine.shared.export_changes(after)
 
     async def merge(self, records: Iterable[Record]) -> list[Record]:
-        """What peers told; answers what was new, to be told on. It is on disk then."""
+        """What peers sent; answers what was new, to be passed on. It is on disk then."""
         accepted = self.machine.shared.merge(records, now_ms=self.now_ms())
         if accepted:
             await self._save()

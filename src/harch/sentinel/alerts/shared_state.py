@@ -108,10 +108,10 @@ class AlertAck(Struct, frozen=True, kw_only=True, tag="ack"):
 
 
 class Notified(Struct, frozen=True, kw_only=True, tag="notified"):
-    """What a receiver was told last about a group: the fingerprints of its alerts.
+    """What a receiver was last notified of for a group: the fingerprints of its alerts.
 
     Before a message leaves, its entry says `in_doubt`, and `firing` names all that the receiver may believe to fire.
-    What stays in doubt, because the process died or the answer got lost, is told again.
+    What stays in doubt, because the process died or the answer got lost, is sent again.
     """
 
     receiver: str  # with the integration's kind and number
@@ -161,7 +161,7 @@ def is_newer(record: Record, than: Record) -> bool:
     return (record.updated_at_ms, encode_record(record)) > (than.updated_at_ms, encode_record(than))
 
 
-# What is silenced, acknowledged and already told? Records of this hub and of its peers, in one place.
+# What is silenced, acknowledged and already notified? Records of this hub and of its peers, in one place.
 #
 # Every accepted record, own or foreign, gets the next number of this hub. `export_changes` answers what came after a
 # number, so that a peer that is one change behind gets one record, and a new one gets all of them.

@@ -47,7 +47,7 @@ class AlertStore:
     """One writer at a time; calls block for a disk, so they belong into a thread. A write that returned is on disk."""
 
     def __init__(self, path: Path) -> None:
-        """A file that is damaged beyond repair is set aside: alerts that are told twice are better than none."""
+        """A file that is damaged beyond repair is set aside: alerts that are sent twice are better than none."""
         self.path = path
         self._lock = threading.Lock()
         try:

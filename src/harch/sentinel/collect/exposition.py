@@ -145,7 +145,7 @@ def _skip(line: str, at: int) -> int:
     return found.end() if found is not None else at
 
 
-# What does a whole page of metrics say? Samples of all lines, and what is told about the metrics.
+# What does a whole page of metrics say? Samples of all lines, and the metadata of the metrics.
 
 
 OPENMETRICS = "application/openmetrics-text"

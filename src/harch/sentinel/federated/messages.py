@@ -1,4 +1,4 @@
-"""What do hubs say to each other about telemetry? A part of a question one way, and what may be told back.
+"""What do hubs say to each other about telemetry? A part of a question one way, and what may be disclosed back.
 
 The asking hub cuts a question into parts, the owning hub judges and answers each of them. Nothing else passes.
 """
@@ -110,11 +110,11 @@ class FederatedAnswer(Struct, frozen=True, kw_only=True):
     results: tuple[PartResult, ...] = field(name="told")
 
 
-# What does the owner's audit learn of an answer? How much of each part was told, suppressed or refused; no value.
+# What does the owner's audit learn of an answer? How much of each part was disclosed, suppressed or refused; no value.
 
 
 class PartAccount(Struct, frozen=True, kw_only=True):
-    """One part: series and points that were told, bytes of a body, groups left out, and the rule of a refusal."""
+    """One part: series and points that were disclosed, bytes of a body, groups left out, and the rule of a refusal."""
 
     groups: int = 0
     points: int = 0

@@ -233,7 +233,7 @@ def tenant_of(caller: Caller, headers: Mapping[str, str], scope: AccessScope = A
         return requested or DEFAULT_TENANT
     if requested and requested != caller.tenant:
         if scope is AccessScope.WRITTEN and caller.role is CallerRole.AGENT:
-            return requested  # it keeps the output of tasks for their tenants, and is told nothing in return
+            return requested  # it keeps the output of tasks for their tenants, and may read nothing in return
         raise HarchError("E0103", f"this key may not see the telemetry of tenant `{requested}`")
     return caller.tenant
 

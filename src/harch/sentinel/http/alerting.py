@@ -47,7 +47,7 @@ from harch.sentinel.rules.runner import RuleRunner
 from harch.sentinel.rules.views import SelfMetric, alerts_view, group_metrics, rules_view
 
 EVERY_S = 1.0
-ALL_AGAIN_S = 600.0  # everything is told again, so that what got lost on the way is lost for minutes at most
+ALL_AGAIN_S = 600.0  # everything is sent again, so that what got lost on the way is lost for minutes at most
 PIECE_BYTES_MAX = 256 * 1024  # of one exchange; what does not fit follows with the next
 _log = logging.getLogger("harch.sentinel")
 
@@ -63,7 +63,7 @@ class AlertPeers:
         transport: httpx.AsyncBaseTransport | None = None,
         on_answer: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
-        """`on_heard` is told with each answer of the hub how many keys it has revoked so far."""
+        """`on_heard` is called with each answer of the hub how many keys it has revoked so far."""
         self._url = f"{hub_url}/v1/sentinel/alert-records"
         self._clock, self._on_answer = clock, on_answer
         self._client = httpx.AsyncClient(timeout=5, trust_env=False, transport=transport, headers={"X-API-Key": token})

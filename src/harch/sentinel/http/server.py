@@ -46,7 +46,7 @@ from harch.sentinel.store.tenants import StoreFolder
 from harch.sentinel.warmup import warm_all
 
 LOOK_EVERY_S = 5.0
-WITHOUT_HUB_S_MAX = 24 * 3600.0  # the alert about the hub was told many times by then, and peers tell it, too
+WITHOUT_HUB_S_MAX = 24 * 3600.0  # the alert about the hub was sent many times by then, by peers, too
 
 
 async def until_not_needed(held: Path, answered_s: Callable[[], float], clock: Clock) -> str:

@@ -66,7 +66,7 @@ def archive_settings(logs: LogsTable, traces: TracesTable) -> ArchiveSettings:
 
 @dataclass(frozen=True, slots=True)
 class FederatedSettings:
-    """`answers` off: other hubs are told nothing. Asking them is not changed by it; they decide for themselves."""
+    """`answers` off: other hubs get no answers. Asking them is not changed by it; they decide for themselves."""
 
     answers: bool = True
     policy: TelemetryPolicy = field(default_factory=TelemetryPolicy)

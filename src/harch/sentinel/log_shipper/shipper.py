@@ -3,7 +3,7 @@
 From a thread of its own, in pushes; what fails waits on disk, with a limit.
 
 Nothing here can stop or delay the process: its queue is bounded, its disk space is bounded, and every loss is counted
-and told as a line once SENTINEL is back.
+and reported as a line once SENTINEL is back.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What was printed since the last look? Output that grows on disk, read a piece at a time and cut into lines.
 
-How far a source was told is remembered on disk once SENTINEL has it: so output waits where it is while SENTINEL is
-away, and nothing is kept twice. What gave way meanwhile is counted and told in its place.
+How far a source was shipped is remembered on disk once SENTINEL has it: so output waits where it is while SENTINEL is
+away, and nothing is kept twice. What gave way meanwhile is counted and reported in its place.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from harch.sentinel.model.labels import Labels, labels
 PIECE_BYTES = 256 * 1024  # of one source at one look
 LOOK_BYTES = 512 * 1024  # of all of them together: what is left waits for the next look
 SOURCES_MAX = 4096
-_ENDED = -1  # the position of a source that was told to its end
+_ENDED = -1  # the position of a source that was shipped to its end
 
 _log = logging.getLogger("harch.damage")
 
@@ -55,7 +55,7 @@ class NewLines:
 
 @dataclass
 class OutputTail:
-    """Positions by the name of a source. `lost_bytes`: output that was gone before it could be told."""
+    """Positions by the name of a source. `lost_bytes`: output that was gone before it could be shipped."""
 
     file: Path
     sources: Callable[[], Iterable[OutputSource]]

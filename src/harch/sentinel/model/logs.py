@@ -138,7 +138,7 @@ class LogStore(LogReadable, Protocol):
         ...
 
     def watch(self, callback: Callable[[Sequence[LogBatch]], None]) -> Callable[[], None]:
-        """`heard` is told of what was taken, in the writer's thread, so it must be quick. Returns how to end it."""
+        """`heard` is called with what was taken, in the writer's thread, so it must be quick. Returns how to end it."""
         ...
 
     def delete(self, matchers: Sequence[Matcher], filters: Sequence[LineFilter], start_ns: int, end_ns: int) -> int:

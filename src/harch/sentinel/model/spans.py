@@ -135,7 +135,7 @@ class TraceSummary:
 
 @dataclass(frozen=True, slots=True)
 class SpanGroup:
-    """Spans of one group, counted: what may be told where single spans may not.
+    """Spans of one group, counted: what may be disclosed where single spans may not.
 
     `buckets[i]` counts durations up to `BUCKET_BOUNDS_NS[i]`, the last one all above.
     """

@@ -120,7 +120,7 @@ class Host:
         return (self._proc / name).read_text().splitlines()
 
 
-# The same few labels are told every 15 seconds for as long as the node runs.
+# The same few labels are reported every 15 seconds for as long as the node runs.
 
 
 @lru_cache(maxsize=4096)

@@ -185,7 +185,7 @@ class KeptRule(Struct, frozen=True, kw_only=True):
 
 
 def restored_from_state(rule: Rule, kept: KeptRule, *, now_ms: int) -> dict[Labels, ActiveAlert]:
-    """Alerts of our own state file. Firing ones keep firing: their start is known, and nobody is told twice."""
+    """Alerts of our own state file. Firing ones keep firing: their start is known, and nobody is notified twice."""
     if now_ms - kept.evaluated_at_ms > OUTAGE_MS_MAX:
         return {}
     found: dict[Labels, ActiveAlert] = {}

@@ -151,7 +151,7 @@ class RuleRunner:
             if unwritten := one.to_keep():
                 await self._keep(unwritten)
                 one.kept(unwritten)
-        except HarchError as error:  # the disk is full: the alerts are known and told, and the next turn tries again
+        except HarchError as error:  # the disk is full: the alerts are known and sent, and the next turn tries again
             log.error("%s: %s", one.group.key, error.message)
 
     async def _write_self_metrics(self) -> None:

@@ -30,7 +30,7 @@ class HistogramSample:
 
 @dataclass(slots=True)
 class WriteRequest:
-    """Series as rows, told by the bytes of their labels; samples as columns, each with the row of its series."""
+    """Series as rows, identified by the bytes of their labels; samples as columns, each with the row of its series."""
 
     data: Array  # u8: where labels lie
     label_starts: Array  # i64, one a row

@@ -62,7 +62,7 @@ TELEMETRY_REFUSED = "telemetry.refused"
 
 
 class Draft(Struct, frozen=True, gc=False):
-    """An entry before it has its place in the chain. Secrets are named, never told; free text of users stays out."""
+    """An entry before it has its place in the chain. Secrets are named, never shown; free text of users stays out."""
 
     kind: str
     subject: str

@@ -97,7 +97,7 @@ def _read(path: Path) -> bytes:
 #
 # A yes needs all of them. Where the default policy and the compiled rules differ, one of them is wrong: it is no, and
 # the
-# caller is told, so that somebody looks.
+# caller gets an error, so that somebody looks.
 
 
 DEFAULT_ALLOW, DEFAULT_DENY = "harch/sovereignty/allow", "harch/sovereignty/deny"

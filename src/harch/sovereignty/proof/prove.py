@@ -97,7 +97,7 @@ def build_counterexample(book: ChangeTracks, step: ProofStep, choice: Choice, su
 
 
 def _culprit(view: WorldView, step: ProofStep) -> str:
-    """The data whose rule is broken. A stream is told by its first source, but another may be what forbids it."""
+    """The data whose rule is broken. A stream is named by its first source, but another may be what forbids it."""
     if step.kind is not ProofStepKind.EDGE:
         return step.data
     for actor in view.all(ResourceKind.PIPELINE).get(step.actor, ()):

@@ -459,5 +459,5 @@ def _stream(tags: list[Tag | None]) -> Tag | None:
 
 
 def _of_pipeline(kind: ProofStepKind, pipeline: PipelineResource, hub: str) -> ProofStep:
-    """The stream is told by the first thing that goes into it."""
+    """The stream is named by the first thing that goes into it."""
     return ProofStep(kind=kind, actor_kind=ResourceKind.PIPELINE, actor=pipeline.id, data=pipeline.reads[0], hub=hub)

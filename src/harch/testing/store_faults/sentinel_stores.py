@@ -1,4 +1,4 @@
-"""What does SENTINEL keep? Series, lines and spans with their logs and files, alerts, and what was told abroad."""
+"""What does SENTINEL keep? Series, lines and spans with their logs and files, alerts, and what was disclosed abroad."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class CsvFile:
     place_column: str = ""  # holds grid zones or hubs; empty: the table is about every place
     naive_is_utc: bool = False  # times without a zone are refused unless the operator says that they are UTC
     evidence: Evidence = Evidence.MEASURED
-    forecast: bool = False  # rows about times to come are told as a forecast
+    forecast: bool = False  # rows about times to come are a forecast
     by_zone: bool = False
     _read: tuple[tuple[int, int], Rows] | None = None
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)

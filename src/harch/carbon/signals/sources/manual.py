@@ -50,7 +50,7 @@ class Manual:
         self._values[value.place, value.signal] = value
 
     def clear(self, place: str, signal: Signal, *, now: datetime) -> None:
-        """Ends a value now. It is still told, as one that has ended, so that nobody goes on resting on it."""
+        """Ends a value now. It is still reported, as one that has ended, so that nobody goes on resting on it."""
         if (value := self._values.get((place, signal))) is not None:
             self._values[place, signal] = replace(value, valid_until=min(now, value.valid_until))
 

@@ -80,7 +80,7 @@ CHANGING = frozenset({Signal.PV_POWER, Signal.WIND_POWER, Signal.IRRADIANCE})
 
 @dataclass(slots=True, kw_only=True)
 class Modelled:
-    """The default for all sites. The outlook is told once an hour: it is the same until then."""
+    """The default for all sites. The outlook is published once an hour: it is the same until then."""
 
     facts: RegionFacts
     name: str = NAME

@@ -111,7 +111,7 @@ def _planned_again(tx: Transaction, workload: Workload, decision: CarbonDecision
 
 
 def _is_as_before(tx: Transaction, before: CarbonChoice, decision: CarbonDecision, plan: HubPlan) -> bool:
-    """The same hub at about the same time: most of what thousands of held jobs are told every few minutes."""
+    """The same hub at about the same time: most of what planning says of thousands of held jobs every few minutes."""
     if (
         decision.verb is not DecisionKind.WAIT
         or before.start_at is None

@@ -1,7 +1,7 @@
 """How does a hub run the work of another? The runner's side: bid with GPUs in hand, take the grant, keep the lease.
 
 A guest is a workload whose owner is another hub. It has one attempt here: whatever would make it wait again hands it
-back, and its owner decides. It is told of until the owner has its end on disk.
+back, and its owner decides. It is reported until the owner has its end on disk.
 """
 
 # harch: pure
@@ -243,7 +243,7 @@ def _is_news(tx: Transaction, owner: str, data: DataObject) -> bool:
     return held is None or (held.home == owner and held.object.tag_revision < data.tag_revision)
 
 
-# How are the guests of a hub kept? Their leases, what their owners order, and what is told of them.
+# How is borrowed work kept? Its leases, what owners order, and what is reported to them.
 
 
 RENEW_AGAIN_S = 2.0  # an unanswered renewal is repeated

@@ -132,7 +132,7 @@ def _view(direction: str, lane: BorderLane, hub: str, state: str, detail: str, c
 
 # Who opens links over borders for the pipelines of a hub? Whoever offers something that somebody abroad wants.
 #
-# Each round: what the pipelines here offer and want is told to the other hubs, what they say is heard, links and lanes
+# Each round: what the pipelines here offer and want is sent to the other hubs, what they say is read, links and lanes
 # follow from both. Without exports and imports there is no border, no server for it and no open port.
 
 

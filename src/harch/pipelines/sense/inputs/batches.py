@@ -117,7 +117,7 @@ class TcpInput:
 
 # How do batches come in from the message engine? A subscription whose messages are put into the intake.
 #
-# The engine cannot be told to wait: sources have credit instead, so that no more is on its way than there is room for.
+# The engine cannot be made to wait: sources have credit instead, so that no more is on its way than there is room for.
 # What finds no room all the same is not taken, and its source sends it again when the hole is seen.
 
 

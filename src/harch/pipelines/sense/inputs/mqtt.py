@@ -2,7 +2,7 @@
 
 A bare number is the first value, at the time of its arrival; an object is a row. Messages are gathered for a few
 milliseconds, because a batch of one event costs as much as one of a thousand. When the stage is behind, messages wait
-in a bounded queue; what finds it full is counted as `intake_full`, since MQTT cannot be told to wait.
+in a bounded queue; what finds it full is counted as `intake_full`, since MQTT cannot be made to wait.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The owning side: what of this hub's telemetry may be told, to whom, and how often."""
+"""The owning side: what of this hub's telemetry may be disclosed, to whom, and how often."""

@@ -1,8 +1,8 @@
 """What do logs say to another country? How many lines large groups of streams wrote, by the level at most.
 
 Time is cut into quanta. In each, the streams that wrote something at a level are a fixed set, and a sum over several
-quanta may be told if it may be told of each of them. So whatever is computed from sums of different ranges speaks of
-at least k sources in every quantum.
+quanta may be disclosed if it may be disclosed for each of them. So whatever is computed from sums of different ranges
+speaks of at least k sources in every quantum.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def cross_border_logs(
     now_s: float,
     options: QueryOptions,
 ) -> PartResult:
-    """The part's groups that may be told."""
+    """The part's groups that may be disclosed."""
     query = parse_cross_border_logs(part.expression, policy)
     if isinstance(query, Rejection):
         return PartResult(refused=query)

@@ -71,7 +71,8 @@ class MetricDisclosure:
 
 
 def cross_border_metrics(part: MetricPart, disclosure: MetricDisclosure) -> PartResult:
-    """The part's groups that may be told. Says nothing of the engine's errors and warnings: they may show labels."""
+    """The part's groups that may be disclosed. Says nothing of the engine's errors and warnings: they may show
+    labels."""
     policy = disclosure.policy
     query = parse_cross_border(part.expression, policy)
     if isinstance(query, Rejection):
@@ -175,7 +176,7 @@ def _disclose(
     allowed: np.ndarray,
     disclosure: MetricDisclosure,
 ) -> PartResult:
-    """The aggregation over what may be told; the last row of `allowed` is for series that were not chosen."""
+    """The aggregation over what may be disclosed; the last row of `allowed` is for series that were not chosen."""
     mask = value.present & allowed[numbers]
     values = np.where(mask, value.values, STALE)
     cells: dict[tuple[int, int], NativeHistogram] = {}

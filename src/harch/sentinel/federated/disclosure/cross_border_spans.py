@@ -1,7 +1,7 @@
 """What do spans say to another country? How many there were and how long they took, of groups of many traces.
 
 Spans fall into *cells* of service, name, status and kind, and time into quanta. A cell with fewer than k traces in a
-quantum is only told together with a larger one. Durations of groups are sums: their distribution would show single
+quantum is only disclosed together with a larger one. Durations of groups are sums: their distribution would show single
 spans at its ends.
 """
 
@@ -65,7 +65,7 @@ class _SpanQuery:
 def cross_border_spans(
     part: TracePart, tenant: str, spans: SpanReadable, policy: TelemetryPolicy, memory: Memory, *, now_s: float
 ) -> PartResult:
-    """Groups as JSON in `body`. `errors` is -1 where the number of errors may not be told; buckets are empty."""
+    """Groups as JSON in `body`. `errors` is -1 where the number of errors may not be disclosed; buckets are empty."""
     span_query = _parse_query(part, policy, now_s)
     if isinstance(span_query, Rejection):
         return PartResult(refused=span_query)
@@ -152,8 +152,8 @@ def _sets(
 ) -> dict[int, int] | None:
     """The cells of each quantum as bits. A cell of at least k traces is k sources; all small ones are one source.
 
-    What a cell amounts to is a bit of its own: a span that ends hours later changes it, and then it is not told again,
-    because the difference would be that span.
+    What a cell amounts to is a bit of its own: a span that ends hours later changes it, and then it is not disclosed
+    again, because the difference would be that span.
     """
     sets: dict[int, int] = {}
     for quantum, found in by_quantum.items():
@@ -174,7 +174,7 @@ def _sets(
 def _errors(
     by_quantum: Mapping[int, Sequence[SpanGroup]], ledger: str, policy: TelemetryPolicy, memory: Memory, now_s: float
 ) -> int:
-    """How many spans failed, if that may be told as a group of its own."""
+    """How many spans failed, if that may be disclosed as a group of its own."""
     failed = {
         quantum: [cell for cell in found if cell.key[_STATUS] == SpanStatus.ERROR.value]
         for quantum, found in by_quantum.items()

@@ -1,4 +1,4 @@
-"""Which groups of series may be told abroad at which steps? Those that are large, regular and cut nothing small.
+"""Which groups of series may be disclosed at which steps? Those that are large, regular and cut nothing small.
 
 A series is *regular* at a step if it has a sample in every quantum of the time that is read. A group with one that is
 not is left out at that step: between two steps only that one might have changed.
@@ -69,7 +69,7 @@ def source_of(labels: Labels, policy: TelemetryPolicy) -> Labels:
 
 
 def family_of(metric: str) -> str:
-    """A histogram and its count and sum are one thing: what is told of one says something of the others."""
+    """A histogram and its count and sum are one thing: what is disclosed of one says something of the others."""
     return re.sub(r"_(bucket|count|sum)$", "", metric)
 
 
@@ -84,7 +84,7 @@ def _element(labels: Labels) -> Labels:
 def permitted(
     ledger: str, found: Candidates, reading: LookbackWindow, policy: TelemetryPolicy, memory: Memory, *, now_s: float
 ) -> Bools | None:
-    """`[group, step]`: what may be told, all of which then counts as told. None: the memory is full."""
+    """`[group, step]`: what may be disclosed, all of which then counts as disclosed. None: the memory is full."""
     names = [(digest_of(_element(one)), digest_of(source_of(one, policy))) for one in found.series]
     bits = memory.bits(ledger, names)
     if bits is None:
@@ -109,7 +109,7 @@ def page_ms(policy: TelemetryPolicy) -> int:
 
 
 def pages_of(end_ms: int, window_ms: int, policy: TelemetryPolicy) -> range:
-    """The pages of what is read, and of the time before in which others may have been told of nearly the same."""
+    """The pages of what is read, and of the time before in which nearly the same may have been disclosed to others."""
     length = page_ms(policy)
     return range((end_ms - window_ms - policy.settling_s * 1000) // length, end_ms // length + 1)
 
@@ -124,10 +124,10 @@ class _GroupAdmission:
         self._known: dict[bytes, tuple[int, list[tuple[int, int]]]] = {}
 
     def admitted_at(self, step: int, pages: range, now_s: float) -> list[int]:
-        """The groups that may be told, the largest first, so that small ones hide behind each other."""
+        """The groups that may be disclosed, the largest first, so that small ones hide behind each other."""
         least = self._policy.k
         everyone, groups = self._sets(step)
-        # The total counts as told from the start: what is left of it when groups are told stays large, too.
+        # The total counts as disclosed from the start: what is left of it beside groups stays large, too.
         self._memory.admit(self._ledger, dict.fromkeys(pages, everyone), least=least, now_s=now_s)
         admitted = []
         for group, members in groups:

@@ -1,13 +1,13 @@
-"""What was told abroad already, and what would one more answer give away?
+"""What was disclosed abroad already, and what would one more answer give away?
 
-For every span of time the memory keeps a partition of the series that were in told aggregates: two series are in one
-*block* if no told aggregate had one of them without the other. An aggregate may be told if every block it cuts falls
-into pieces of at least k sources each, and what is new in it is at least k sources. So every sum or count that was told
-is one over whole blocks, and no linear combination of them speaks of fewer than k sources of that time. The decision
-looks at which series there are and never at their values: a refusal gives away no value.
+For every span of time the memory keeps a partition of the series that were in disclosed aggregates: two series are in
+one *block* if no disclosed aggregate had one of them without the other. An aggregate may be disclosed if every block it
+cuts falls into pieces of at least k sources each, and what is new in it is at least k sources. So every sum or count
+that was disclosed is one over whole blocks, and no linear combination of them speaks of fewer than k sources of that
+time. The decision looks at which series there are and never at their values: a refusal gives away no value.
 
 All askers from abroad share one memory, because they may talk to each other. It is limited; when it is full nothing
-more is told abroad until old pages are forgotten.
+more is disclosed until old pages are forgotten.
 """
 
 # harch: pure
@@ -37,7 +37,7 @@ class Named(Struct, frozen=True, tag="named", array_like=True):
 
 
 class DisclosureRecord(Struct, frozen=True, tag="told", array_like=True):
-    """An aggregate over some series (a bit each), told for some pages of time, the last one included."""
+    """An aggregate over some series (a bit each), disclosed for some pages of time, the last one included."""
 
     ledger: str
     first_page: int
@@ -58,14 +58,14 @@ _decode = msgspec.msgpack.Decoder(list[Record]).decode
 
 @dataclass(slots=True)
 class LedgerPage:
-    """A span of time: blocks of series as sets of bits, and when something was last told of it."""
+    """A span of time: blocks of series as sets of bits, and when something of it was last disclosed."""
 
     blocks: tuple[int, ...]
     disclosed_s: float
 
 
 class DisclosureLedger:
-    """What was told of one metric (or of the log lines, or spans) of one tenant."""
+    """What was disclosed of one metric (or of the log lines, or spans) of one tenant."""
 
     def __init__(self) -> None:
         self.bits: dict[bytes, int] = {}
@@ -101,7 +101,7 @@ class DisclosureLedger:
         return found >= least
 
     def refined(self, page: int, members: int, least: int) -> tuple[int, ...] | None:
-        """The blocks of a page once this is told, or None where that would cut too small a piece."""
+        """The blocks of a page once this is disclosed, or None where that would cut too small a piece."""
         known = self.pages.get(page)
         new, blocks = members, []
         for block in known.blocks if known is not None else ():
@@ -121,7 +121,7 @@ class DisclosureLedger:
         return tuple(blocks)
 
     def note(self, page: int, members: int, disclosed_s: float) -> None:
-        """Takes down that this was told."""
+        """Records that this was disclosed."""
         blocks = self.refined(page, members, 0) or ()
         known = self.pages.setdefault(page, LedgerPage((), disclosed_s))
         known.blocks, known.disclosed_s = self._shared.setdefault(blocks, blocks), max(known.disclosed_s, disclosed_s)
@@ -170,7 +170,7 @@ class Memory:
         return self._ledgers[ledger].has_sources(members, least)
 
     def admit(self, ledger: str, sets: Mapping[int, int], *, least: int, now_s: float) -> bool:
-        """Whether an aggregate may be told that is over these series in each page; if so, it counts as told.
+        """Whether an aggregate over these series in each page may be disclosed; if so, it counts as disclosed.
 
         A page of which it has no series is not among `sets`.
         """
@@ -195,7 +195,7 @@ class Memory:
         self._records.append(record)
 
     def forget(self, *, now_s: float, remembered_s: float) -> None:
-        """Drops pages of which nothing was told for so long. Looks at most once an hour.
+        """Drops pages of which nothing was disclosed for so long. Looks at most once an hour.
 
         Names stay until they are half of what there is room for; then those that are in no page go.
         """
@@ -213,7 +213,7 @@ class Memory:
                 self._record(record)
 
     def take_records(self) -> bytes:
-        """What was told since the last call, to be kept before the answer goes out; empty: nothing new."""
+        """What was disclosed since the last call, to be kept before the answer goes out; empty: nothing new."""
         records, self._records = self._records, []
         return _encode(records) if records else b""
 

@@ -1,8 +1,8 @@
-"""Where does the memory of what was told abroad survive a restart? In one file, written before an answer goes out.
+"""Where does the record of disclosures survive a restart? In one file, written before an answer goes out.
 
 A record is its length, its checksum and its bytes. One that was cut off by a crash belongs to an answer that never left
 and is dropped. Damage is put right with the guard beside the file, as in the logs of the store; where that cannot be,
-nobody knows any more what was told, so nothing is told abroad until an operator has looked at it.
+nobody knows any more what was disclosed, so nothing is disclosed until an operator has looked at it.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class MemoryFile:
         self._size, self._torn = sound, False
 
     def keep(self) -> None:
-        """Writes down what was told since the last call. Raises E0698; then the answer must not go out."""
+        """Writes down what was disclosed since the last call. Raises E0698; then the answer must not go out."""
         records = self.memory.take_records()
         if not records and not self._torn:
             return

@@ -1,4 +1,4 @@
-"""What may be told to other hubs? The values an operator can set; the rules themselves are fixed.
+"""What may be disclosed to other hubs? The values an operator can set; the rules themselves are fixed.
 
 Inside one jurisdiction everything may move. Over a border only aggregates of at least `k` sources do, by labels of the
 allow-list, at times on a coarse grid.
@@ -33,7 +33,7 @@ class TelemetryPolicy(Struct, frozen=True, kw_only=True):
     cross_border_labels: frozenset[str] = CROSS_BORDER_LABELS
     cross_border_aggregations: frozenset[str] = CROSS_BORDER_AGGREGATIONS
     cross_border_functions: frozenset[str] = CROSS_BORDER_FUNCTIONS  # over time, of a metric
-    metrics_at_home: frozenset[str] = frozenset()  # names that are never told abroad, not even summed up
+    metrics_at_home: frozenset[str] = frozenset()  # names that are never disclosed, not even summed up
     cross_border_tenants: frozenset[str] | None = None  # None: every tenant
     neighbours: frozenset[str] = frozenset()  # other countries of the same jurisdiction
     quantum_s: int = 60  # times, steps and ranges of metrics from abroad are multiples of it

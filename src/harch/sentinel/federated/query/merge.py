@@ -35,7 +35,7 @@ from harch.sentinel.promql.evaluate.values import QueryResult, StepGrid
 from harch.sentinel.promql.syntax.binding import QueryTimes
 from harch.sentinel.traces.search import MATCHED_MAX
 
-# How does the engine read what hubs told? As a store: every place of the rest is a set of series.
+# How does the engine read what hubs answered? As a store: every place of the rest is a set of series.
 #
 # A series has a sample at every step of its grid: what was result, or a marker that there is nothing. So nothing of an
 # earlier step is ever taken for a later one.
@@ -147,7 +147,7 @@ class RefusedPart:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The answer of all hubs that told something. It is complete if nobody refused and nothing was suppressed."""
+    """The answer of all hubs that disclosed something. It is complete if nobody refused and nothing was suppressed."""
 
     result: QueryResult
     refused: tuple[RefusedPart, ...] = ()
@@ -201,7 +201,7 @@ def merge(
 
 
 def _filled(place: Placeholder, answers: Sequence[FederatedAnswer]) -> tuple[SeriesRows, int]:
-    """The rows of a place, and how many series were told twice."""
+    """The rows of a place, and how many series came twice."""
     steps = place.grid.count
     if not place.parts:
         return NOTHING, 0
@@ -244,7 +244,7 @@ def _unusable(answer: FederatedAnswer, reason: str) -> HarchError:
 # What do all hubs say together where no grid is? Lines by time, traces by their start, groups of spans added up.
 
 
-ERRORS_UNKNOWN = -1  # of a group of spans: how many failed may not be told
+ERRORS_UNKNOWN = -1  # of a group of spans: how many failed may not be disclosed
 
 Body = TypeVar("Body")
 

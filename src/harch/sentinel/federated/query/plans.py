@@ -19,7 +19,7 @@ from harch.sentinel.promql.evaluate.values import StepGrid
 from harch.sentinel.promql.syntax.nodes import Expr, VectorSelector
 
 QUANTUM_MS = 60_000  # of the times that may be asked abroad, unless an operator there says otherwise
-LAG_MS = 60_000  # what is younger is not told abroad: it may still change
+LAG_MS = 60_000  # what is younger is not disclosed: it may still change
 PLACE_LABEL = "__place__"  # stands in matchers of the rest only; a series may carry it and means nothing by it
 
 

@@ -224,10 +224,10 @@ def _is_factor(node: Expr) -> bool:
 
 # How is a question cut? Every hub gets the largest parts that it can answer alone; what joins hubs is done here.
 #
-# `sum`, `count`, `group`, `min`, `max` and `count_values` are told by hubs and joined by the same aggregation or a sum;
-# `avg` is a sum and a count, `stddev` and `stdvar` are count, mean and variance. `topk`, `bottomk` and `limitk` of hubs
-# hold those of all. `quantile`, and whatever matches series with each other, needs the single series. Each part has the
-# times at which the rest of the expression reads it: inside of a subquery, those of the subquery.
+# `sum`, `count`, `group`, `min`, `max` and `count_values` are answered by hubs and merged by the same aggregation or a
+# sum; `avg` is a sum and a count, `stddev` and `stdvar` are count, mean and variance. `topk`, `bottomk` and `limitk` of
+# hubs hold those of all. `quantile`, and whatever matches series with each other, needs the single series. Each part
+# has the times at which the rest of the expression reads it: inside of a subquery, those of the subquery.
 
 
 SUBQUERY_STEP_MS = 60_000

@@ -32,7 +32,7 @@ from harch.sentinel.promql.evaluate.engine import QueryEngine
 
 # Who answers other hubs here? The rules of `sentinel.federated.owning` over this SENTINEL's stores.
 #
-# What is told abroad is remembered on disk before it leaves. Without that memory nothing is told abroad.
+# What is disclosed abroad is recorded on disk before it leaves. Without that record nothing is disclosed.
 
 
 _log = logging.getLogger("harch.sentinel")
@@ -59,7 +59,7 @@ class HubOwner:
     def answer(
         self, inbound: InboundQuestion, *, now_ms: int, is_gone: Callable[[], bool] = lambda: False
     ) -> FederatedAnswer:
-        """Raises E0697 where the operator has turned answers off, E0698 without a memory of what was told."""
+        """Raises E0697 where the operator has turned answers off, E0698 without a record of what was disclosed."""
         if not self._settings.answers:
             raise HarchError(
                 "E0697", "this hub does not answer queries of other hubs", hint="its operator has disabled them"
@@ -107,7 +107,7 @@ class Owner(Protocol):
     """Judges and evaluates questions of other hubs over this hub's telemetry."""
 
     def answer(self, inbound: InboundQuestion, *, now_ms: int, is_gone: Callable[[], bool]) -> FederatedAnswer:
-        """Raises HarchError for what cannot be evaluated; what may not be told is refused in the answer.
+        """Raises HarchError for what cannot be evaluated; what may not be disclosed is refused in the answer.
 
         `is_gone` says that the hub no longer waits.
         """

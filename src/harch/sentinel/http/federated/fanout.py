@@ -100,7 +100,7 @@ class HubCarrier:
     async def hubs(self, wanted: str) -> QueriedHubs:
         """The hubs that `wanted` names, the own one among them if it is meant. Raises E0699 for an unknown name.
 
-        While the own hub is away, nobody else can be asked; its own telemetry is here, and is told all the same.
+        While the own hub is away, nobody else can be asked; its own telemetry is here, and is returned all the same.
         """
         try:
             answer = await self._client.get("/hubs", timeout=5)
@@ -302,7 +302,7 @@ def _combine(hub_replies: Sequence[HubReply], mine: PeerHub | None) -> HubReplie
 
 
 def _whole(problems: Sequence[HarchError]) -> HarchError:
-    """One error for all of them; a refusal is told before a silence, because waiting does not help against it."""
+    """One error for all of them; a refusal is reported before a silence, because waiting does not help against it."""
     first = min(problems, key=lambda problem: problem.code)
     rest = f" (and {len(problems) - 1} more hubs or parts)" if len(problems) > 1 else ""
     hint = "; ".join(text for text in (first.hint, "`partial_response=true` returns what the others answered") if text)

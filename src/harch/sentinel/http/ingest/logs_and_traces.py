@@ -41,7 +41,7 @@ class LogWrites:
     """Lines from Promtail, Alloy, OpenTelemetry SDKs and HarchOS itself."""
 
     def __init__(self, tenants: LogTenants, redactor: Redactor, *, hub_id: str = "") -> None:
-        """`hub_id`: whose SENTINEL this is, told of lines of HarchOS itself: node agents do not know it."""
+        """`hub_id`: whose SENTINEL this is, a label of lines of HarchOS itself: node agents do not know it."""
         self._tenants = tenants
         self._redactor = redactor
         self._hub_id = hub_id

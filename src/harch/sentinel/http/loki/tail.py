@@ -33,7 +33,7 @@ FOLLOWED_S_MAX = 3600.0
 DELAY_NS_MAX = 5 * NS
 LINES_A_MESSAGE = 1_000
 _PATH = "/loki/api/v1/tail"
-OVERLAP_S = 5.0  # how long a line that was sent as past may still be told as new
+OVERLAP_S = 5.0  # how long a line that was sent as past may still be sent as new
 
 
 class LokiTail:

@@ -116,7 +116,7 @@ class StatusRoutes:
         return success({"activeTargets": listed, "droppedTargets": [], "droppedTargetCounts": {}})
 
     def target_metadata(self, request: TelemetryRequest, _: Mapping[str, str]) -> HttpReply:
-        """HELP, TYPE and UNIT as each target told them last."""
+        """HELP, TYPE and UNIT as each target reported them last."""
         wanted, limit = request.one("metric"), request.count("limit") or TARGET_METADATA_MAX
         matchers = parse_selector(text) if (text := request.one("match_target")) else ()
         found = (

@@ -18,7 +18,7 @@ _PARSES = (nodes.Json, nodes.Logfmt, nodes.PatternParser, nodes.Regexp, nodes.Un
 
 
 def labels_read(pipeline: Iterable[Stage], answer: Iterable[str]) -> LabelsRead | None:
-    """The labels that a pipeline and its answer look at; None where that cannot be told."""
+    """The labels that a pipeline and its answer look at; None where that cannot be known."""
     names = set(answer)
     for stage in pipeline:
         match stage:

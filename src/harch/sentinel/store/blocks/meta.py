@@ -44,7 +44,7 @@ class BlockMeta(msgspec.Struct, frozen=True, kw_only=True):
     def kept_from_ms(self) -> int:
         """When retention begins to count: with the samples' own time, or with their arrival if they came late.
 
-        Whoever brings old samples was told that they are stored, and finds them for as long as new ones.
+        Whoever brings old samples got them acknowledged, and finds them for as long as new ones.
         """
         return self.came_ms if self.came_ms - self.end_ms > LATE_MS else self.end_ms
 

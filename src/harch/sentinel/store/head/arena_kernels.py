@@ -19,7 +19,7 @@ from harch.sentinel.store.bytes_kernels import borrowed
 # head's lock may copy them without it. Chunks that a series no longer needs wait in limbo until those readers are gone.
 
 
-CHUNK = 32  # places of a chunk; a power of two, since places are told apart by their lowest bits
+CHUNK = 32  # places of a chunk; a power of two, since places are distinguished by their lowest bits
 CHUNK_BITS = 5
 LAST_PLACE = CHUNK - 1
 NEVER = np.iinfo(np.int64).min  # before all times that samples may have

@@ -420,7 +420,8 @@ def _note(
     data: Array, at: Any, end: Any, symbols: Array, name: Any, known: Array, seed: Any, notes: Array,
     note_hashes: Array, place: Any,
 ) -> Any:  # fmt: skip
-    """Reads what is said about a metric, and whether that is news. What a series repeats every time is told by hash."""
+    """Reads what is said about a metric, and whether that is news. What a series repeats every time is recognised by
+    hash."""
     kind, text, unit = np.int64(0), np.int64(0), np.int64(0)
     while at < end:
         tag, at = read_varint(data, at, end)

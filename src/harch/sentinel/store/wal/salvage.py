@@ -1,6 +1,6 @@
 """What of a segment can be read, and was everything read that was acknowledged?
 
-A torn end is told from damage, damage from the rest, with a small file beside each segment.
+A torn end is distinguished from damage, damage from the rest, with a small file beside each segment.
 """
 
 from __future__ import annotations
@@ -175,9 +175,10 @@ def read_guard(segment: Path) -> SegmentGuard | None:
     return SegmentGuard(synced, whole.reshape(stripes, LANES, BLOCK))
 
 
-# What of a segment can be read? All of it, mostly; else its torn end is told from damage, and damage from the rest.
+# What of a segment can be read? All of it, mostly; else its torn end is distinguished from damage, and damage from the
+# rest.
 #
-# A torn end is what a crash leaves of a write that nobody was told of: it stands at the end, and is shorter than it
+# A torn end is what a crash leaves of a write that was never acknowledged: it stands at the end, and is shorter than it
 # says
 # or empty. Everything else that is not as it was written is damage: it is put right with the segment's guard, or left
 # out
