@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 DEV    := $(VENV)/.installed-dev
 PROCESSES := tests/e2e tests/integration
+PROSE := README.md CONTRIBUTING.md SECURITY.md docs changelog.d $(wildcard examples/*/*/README.md)
 PIPELINES := $(wildcard tests/integration/test_nats_*.py tests/integration/test_pipeline_*.py \
                tests/integration/test_sense_*.py tests/integration/act)
 
@@ -52,6 +53,8 @@ check: $(DEV)    ## Static checks and docs tests, under a minute
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python tests/flaky.py
+	@$(BIN)/codespell $(PROSE) src tests bench
+	@$(BIN)/proselint check $(PROSE)
 	@$(BIN)/python -m pytest tests/docs
 
 mutants: $(DEV)  ## Which mutants of the deciding modules do tests kill? All, or SAMPLE=200, SEED=7, MODULES='placement/*'

@@ -58,7 +58,7 @@ class LeaseWatch:
         return 0.0 if self._lease is None else max(0.0, self._lease.until_s - self._boot_s())
 
     def wait_s(self) -> float | None:
-        """How long the supervisor may sleep; None: for ever."""
+        """How long the supervisor may sleep; None: forever."""
         if self._lease is None:
             return None
         if not self._lease.stopping:

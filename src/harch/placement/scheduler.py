@@ -163,7 +163,7 @@ class Scheduler(PlacementState):
 
     def _serve_kept(self, now_s: float) -> list[GpuAssignment]:
         """For whom nodes are kept, though work like it came back before it: the pass would ask that one only, which
-        may not have the nodes, and both would wait for ever."""
+        may not have the nodes, and both would wait forever."""
         assignments = []
         for request in [kept.request for kept in self.reservations]:
             if self.queue.is_behind_its_like(request.id) and self._over_quota(request, now_s) is None:

@@ -89,7 +89,7 @@ class AsyncClient:
         return await self.run(self._ops.plan(spec))
 
     async def events(self, after: int | None = None) -> AsyncIterator[Event]:
-        """Each event from now on, or every one after that number, for ever; resumes by itself."""
+        """Each event from now on, or every one after that number, forever; resumes by itself."""
         if after is None:
             # Known before the first connection, so that one which breaks early loses nothing.
             after = (await self.event_page()).last_seq

@@ -91,7 +91,7 @@ class Client:
         return self.run(self._ops.plan(spec))
 
     def events(self, after: int | None = None) -> Iterator[Event]:
-        """Each event from now on, or every one after that number, for ever; resumes by itself."""
+        """Each event from now on, or every one after that number, forever; resumes by itself."""
         if after is None:
             # Known before the first connection, so that one which breaks early loses nothing.
             after = (self.event_page()).last_seq

@@ -120,7 +120,7 @@ class RoomMaker:
         for hub in sorted({hub for hub, _ in waited}):
             replay.serve(hub, now_s)
         for (hub, _), jobs in waited.items():
-            # What only waits for room pushes nobody: where all is full, everybody would push everybody for ever.
+            # What only waits for room pushes nobody: where all is full, everybody would push everybody forever.
             jobs = [one for one in jobs if one[1] in replay.queued and one[0] <= 0]
             for _, job_id in sorted(jobs)[:HELPED_PER_POOL]:
                 self.clear(replay, replay.job(job_id), (hub,), now_s)

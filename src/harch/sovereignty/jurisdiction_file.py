@@ -247,7 +247,7 @@ def _check_places(places: Places, problems: Problems) -> None:
 
 
 def _check_bits(base: Jurisdictions, registry: Jurisdictions, problems: Problems) -> None:
-    """A bit names one framework for ever: two with one bit would be taken for each other."""
+    """A bit names one framework forever: two with one bit would be taken for each other."""
     owner: dict[int, str] = {}
     for law in registry.frameworks.values():
         before = base.frameworks.get(law.id)

@@ -19,7 +19,7 @@ async def silence(_writer: asyncio.StreamWriter, _answer: bytes) -> None:
 
 
 async def drip(writer: asyncio.StreamWriter, answer: bytes) -> None:
-    """Begins to answer and never comes to the end: no single read takes long, the whole takes for ever."""
+    """Begins to answer and never comes to the end: no single read takes long, the whole takes forever."""
     head, _, _ = answer.partition(b"\r\n\r\n")
     writer.write(head + b"\r\n\r\n")
     while True:

@@ -1,4 +1,4 @@
-"""A SENTINEL without its hub goes on, but neither for ever nor beside a folder that is gone."""
+"""A SENTINEL without its hub goes on, but neither forever nor beside a folder that is gone."""
 
 from __future__ import annotations
 

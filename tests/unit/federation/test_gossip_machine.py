@@ -67,7 +67,7 @@ def deliver(pending: list[tuple[str, Outgoing]], machines: dict[str, Gossip], no
             said.append(outgoing.message)
             answers = machines[outgoing.to].receive(source, outgoing.message, now_s)
             pending += [(outgoing.to, answer) for answer in answers]
-        assert len(said) < 100, "they answer each other for ever"
+        assert len(said) < 100, "they answer each other forever"
     return said
 
 
@@ -171,7 +171,7 @@ def test_a_relay_that_has_no_more_is_not_asked_again() -> None:
     relay.receive("dakhla", answer.message, 0.0)  # and its next question gets lost: it knows only a part
     assert 0 < len(relay.view("dakhla", 0.0).values) < 10
     assert not relay.view("dakhla", 0.0).complete
-    exchange(three, relay)  # would go on for ever
+    exchange(three, relay)  # would go on forever
     assert three.view("dakhla", 0.0).values == relay.view("dakhla", 0.0).values
 
 

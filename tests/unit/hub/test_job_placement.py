@@ -67,7 +67,7 @@ def test_whoever_moves_stops_in_order_and_the_one_that_waits_starts_on_what_it_l
     assert bench.stops_sent() == {0}
     assert {"workload.moving", "workload.room_made"} <= {record.kind for record in bench.records}
     left = small[3].placement[0].node_id
-    # Somebody who would take the freed node for ever must not get it, whatever its class.
+    # Somebody who would take the freed node forever must not get it, whatever its class.
     thief = h100(bench, "thief", 8, scheduling_class=SchedulingClass.INFERENCE, preemptible=False)
     # Nor somebody who fits into what is free of it already.
     crumb = h100(bench, "crumb", 7, preemptible=False)

@@ -70,7 +70,7 @@ def test_no_two_countries_share_a_bit_and_no_two_frameworks_do() -> None:
     assert len({country_bit(code) for code in COUNTRIES}) == len(COUNTRIES)
     assert country_mask(["MA", "SN"]) == 1 << country_bit("MA") | 1 << country_bit("SN")
     assert REGISTRY.framework_mask(REGISTRY.frameworks) == 0b11111
-    assert (country_bit("AA"), country_bit("MA"), country_bit("ZZ")) == (0, 312, 675)  # for ever
+    assert (country_bit("AA"), country_bit("MA"), country_bit("ZZ")) == (0, 312, 675)  # forever
 
 
 def test_a_file_of_ones_own_adds_to_the_registry() -> None:

@@ -247,7 +247,7 @@ async def test_a_rotated_key_that_was_lost_is_settled_with_the_loss(tmp_path: Pa
     await hub.audit.accept_loss(lost_seq=signed.checkpoint.seq, actor="key_admin", why="x")
     outcome = await outcome_of(hub, signed)
     assert outcome.finding is not None
-    assert outcome.finding.kind is Tampering.BAD_KEY  # nobody vouches for it any more: told for ever
+    assert outcome.finding.kind is Tampering.BAD_KEY  # nobody vouches for it any more: told forever
     assert (await hub.audit.head()).checkpoint.key == new
     await hub.close()
 

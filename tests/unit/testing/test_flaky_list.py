@@ -1,4 +1,4 @@
-"""Is a flaky test a debt with a date, that nobody can put off for ever?"""
+"""Is a flaky test a debt with a date, that nobody can put off forever?"""
 
 from __future__ import annotations
 

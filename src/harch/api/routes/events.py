@@ -129,7 +129,7 @@ class EventStreamResponse(Response):
             if len(found) == EVENTS_PER_READ:
                 self._after = found[-1].seq
                 continue
-            # Events that the filter hides are passed over, or the next wait would return at once for ever.
+            # Events that the filter hides are passed over, or the next wait would return at once forever.
             self._after = max(self._after, last, found[-1].seq if found else 0)
             quiet_s = clock.monotonic_s() - written_s
             if quiet_s >= here.limits.heartbeat_s:

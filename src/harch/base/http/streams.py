@@ -121,7 +121,7 @@ class ResponseStream:
         await self._send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def write(self, data: bytes) -> None:
-        """Waits for a slow reader, but not for ever."""
+        """Waits for a slow reader, but not forever."""
         if any(ender.done() for ender in self._enders):
             raise StreamEnded
         try:

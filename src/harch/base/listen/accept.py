@@ -45,7 +45,7 @@ class Listener:
         self._resume: asyncio.TimerHandle | None = None
         self.port = int(sock.getsockname()[1])
         sock.setblocking(False)
-        # What is accepted inherits it: an answer that nobody takes does not hold its connection for ever.
+        # What is accepted inherits it: an answer that nobody takes does not hold its connection forever.
         stalled_ms = int(gate.limits.stalled_s_max * 1000)
         if not sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, stalled_ms)

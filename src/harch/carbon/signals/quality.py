@@ -107,7 +107,7 @@ DAY = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class SignalSample:
-    """One plausible number. Doubted ones are kept as well, else a lasting change would be doubted for ever."""
+    """One plausible number. Doubted ones are kept as well, else a lasting change would be doubted forever."""
 
     at: datetime
     number: float

@@ -134,9 +134,9 @@ def _notes(look: FederationSnapshot, trouble: str) -> list[str]:
     """What the screen lacks. Equal reasons are shown once, whatever address they name."""
     by_reason: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for one in look.missing:
-        whats, hubs = by_reason.setdefault(_ADDRESS.sub("", one.why), ({}, {}))
-        whats[one.what] = hubs[one.hub or "all hubs"] = None
-    reasons = [f"{', '.join(whats)} of {', '.join(hubs)} missing: {why}" for why, (whats, hubs) in by_reason.items()]
+        names, hubs = by_reason.setdefault(_ADDRESS.sub("", one.why), ({}, {}))
+        names[one.what] = hubs[one.hub or "all hubs"] = None
+    reasons = [f"{', '.join(names)} of {', '.join(hubs)} missing: {why}" for why, (names, hubs) in by_reason.items()]
     return [*([trouble] if trouble else []), *reasons]
 
 

@@ -456,7 +456,7 @@ class Gossip:
             done = apply(part, state, self._verifier, self.settings)
             self._note(part.hub, via, done, now_s)
             if done.refused is None:
-                # After a cut-off delta there is more to come; only progress may ask, or two hubs would ask for ever.
+                # After a cut-off delta there is more to come; only progress may ask, or two hubs would ask forever.
                 needs_resync |= done.gap or (bool(done.changed) and not state.is_complete)
         return self._resync(via, now_s) if needs_resync else []
 

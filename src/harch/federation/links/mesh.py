@@ -172,7 +172,7 @@ class Acceptor:
             connection.abort(f"{hub_id} has reconnected")
 
     def _check_again(self, connection: Connection, hub_id: str) -> bool:
-        """What held at the greeting need not hold for ever."""
+        """What held at the greeting need not hold forever."""
         certificate = connection.certificate
         if certificate is None or self._clock.now() >= certificate.not_after:
             self._refuse(connection, LinkRefused("certificate", f"the certificate of {hub_id} has expired"))

@@ -121,7 +121,7 @@ class Committer:
         try:
             self._database.begin()
             self._database.execute(statements)
-        except Exception as error:  # noqa: BLE001 - also a value that SQLite does not take: nobody may wait for ever
+        except Exception as error:  # noqa: BLE001 - also a value that SQLite does not take: nobody may wait forever
             self._fail(error, group)
             return
         self._committing = True

@@ -331,7 +331,7 @@ class Sending:
         return out
 
     def _report_forgotten(self, wanted_seq: int) -> None:
-        """A receiver that has lost its state wants what we no longer have: a gap, without which it would wait for ever.
+        """A receiver that has lost its state wants what we no longer have: a gap, without which it would wait forever.
         How many events were in it nobody knows any more."""
         first_seq = self._kept[0].first_seq if self._kept else self.next_seq
         if wanted_seq >= first_seq:

@@ -26,7 +26,7 @@ class Intake:
         self._emptied.set()
 
     def has_room(self, size: int) -> bool:
-        """An empty queue has room for anything that is a message at all, so that nothing waits for ever."""
+        """An empty queue has room for anything that is a message at all, so that nothing waits forever."""
         return not self._queue or (self.bytes + size <= self._bytes_max and len(self._queue) < MESSAGES_MAX)
 
     def try_put(self, messages: Sequence[bytes]) -> bool:

@@ -104,7 +104,7 @@ class EngineAccess(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         return f"EngineAccess({self.user} at {', '.join(self.servers)})"
 
     def options(self, worker: str) -> ClientOptions:
-        """A worker tries for ever to connect again: its supervisor decides when enough is enough."""
+        """A worker tries forever to connect again: its supervisor decides when enough is enough."""
         return ClientOptions(
             servers=self.servers,
             name=worker,

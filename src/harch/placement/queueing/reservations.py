@@ -12,7 +12,7 @@ So the request fits on its nodes at `start_s` at the latest, and a plan made aga
 What a plan says of shared power and processes is true until something ends; then it is made again (with `before`).
 
 Where work promised no end, one is *assumed* (`releases`), and so is `start_s`: nothing is certain then, but nobody
-comes onto the nodes who would stay beyond it. Otherwise one such piece of work would open them to everybody, for ever.
+comes onto the nodes who would stay beyond it. Otherwise one such piece of work would open them to everybody, forever.
 """
 
 # harch: pure

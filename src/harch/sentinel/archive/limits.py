@@ -13,7 +13,7 @@ MIB = 1 << 20
 class ArchivePolicy:
     """How long files are kept, and when they are written and merged."""
 
-    keep_ns: int | None = 15 * 86_400 * 10**9  # None: for ever
+    keep_ns: int | None = 15 * 86_400 * 10**9  # None: forever
     size_bytes_max: int | None = None  # of all files of a tenant; the oldest go first
     flush_bytes: int = 64 * MIB  # of rows in memory: more are written into files
     flush_after_s: float = 1800.0  # rows wait in memory no longer than that

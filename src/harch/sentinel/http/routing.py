@@ -117,7 +117,7 @@ class Socket:
         self.is_open = True
 
     async def write(self, text: bytes) -> None:
-        """Waits for a slow reader, but not for ever. Raises SocketGone."""
+        """Waits for a slow reader, but not forever. Raises SocketGone."""
         try:
             async with asyncio.timeout(self._stalled_s_max):
                 await self._send({"type": "websocket.send", "text": text.decode()})

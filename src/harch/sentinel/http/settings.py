@@ -28,7 +28,7 @@ from harch.sentinel.store.limits import TenantLimits
 
 
 class _Kept(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    keep: str = "15d"  # empty: for ever
+    keep: str = "15d"  # empty: forever
     size_bytes_max: int | None = None
     memory_bytes_max: int = 256 * MIB
     flush_bytes: int = 64 * MIB
@@ -132,7 +132,7 @@ class _Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Downsample(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One value every `every`, from the age `after` on, kept for `keep` (for ever without it)."""
+    """One value every `every`, from the age `after` on, kept for `keep` (forever without it)."""
 
     every: str
     after: str

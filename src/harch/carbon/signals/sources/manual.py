@@ -1,4 +1,4 @@
-"""What does the operator say? Values set by hand, each with an end: a forgotten one must not rule for ever."""
+"""What does the operator say? Values set by hand, each with an end: a forgotten one must not rule forever."""
 
 from __future__ import annotations
 

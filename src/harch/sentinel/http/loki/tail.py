@@ -117,7 +117,7 @@ class _Follower:
             following = asyncio.create_task(self._follow(past, delay_s))
             left = asyncio.create_task(self._socket.left())
             try:
-                # A key is asked for when a connection opens; so that it stays a key, no connection is open for ever.
+                # A key is asked for when a connection opens; so that it stays a key, no connection is open forever.
                 await asyncio.wait({following, left}, timeout=FOLLOWED_S_MAX, return_when=asyncio.FIRST_COMPLETED)
                 if following.done():
                     following.result()

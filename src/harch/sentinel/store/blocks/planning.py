@@ -24,7 +24,7 @@ _LARGEST_SHARE = 10  # no block spans more than a tenth of the retention: it goe
 
 @dataclass(frozen=True, slots=True)
 class Downsampling:
-    """From which age on there are samples of this resolution, and how long they are kept (None: for ever)."""
+    """From which age on there are samples of this resolution, and how long they are kept (None: forever)."""
 
     resolution_ms: int
     after_ms: int
