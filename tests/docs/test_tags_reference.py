@@ -37,7 +37,7 @@ def test_the_table_has_every_field() -> None:
 
 def test_what_is_left_out_is_read_as_the_page_says() -> None:
     tag = json.loads(msgspec.json.encode(parse_tag({"process_in": ["MA"], "rest_in": ["MA"]}, REGISTRY)))
-    words = {"none": [], "false": False, "true": True, "as `rest_in`": ["MA"], "must be there": ["MA"]}
+    words = {"none": [], "false": False, "true": True, "as `rest_in`": ["MA"], "required": ["MA"]}
     for name, _, default, _ in rows("Fields"):
         expected = words.get(default, default.strip("`"))
         assert tag[name.strip("`")] == (["MA"] if name == "`transit_in`" else expected)
