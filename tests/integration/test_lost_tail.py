@@ -54,7 +54,7 @@ def test_a_hub_without_its_wal_stops_says_so_and_goes_on_when_it_is_told(tmp_pat
         assert (verified.returncode, verified.stdout.startswith("LOST: ")) == (1, True)
         refused = harch(hub, "run", "-d", "--json", "--", "true")
         assert json.loads(refused.stdout)["error"]["code"] == "E1020"
-        done = harch(hub, "audit", "accept-loss", "--why", "the WAL is gone", "-y")
+        done = harch(hub, "audit", "accept-loss", "--reason", "the WAL is gone", "-y")
         assert done.returncode == 0, done.stderr
         assert answers(hub).status_code == 200
         hub.wait_for_agents()
@@ -65,4 +65,4 @@ def test_a_hub_without_its_wal_stops_says_so_and_goes_on_when_it_is_told(tmp_pat
         assert told["hubs_silent"].keys() == {"dakar"}  # it does not run here
         hub.kill_hub()
         hub.start_hub()
-        assert harch(hub, "audit", "accept-loss", "--why", "again", "-y").returncode != 0
+        assert harch(hub, "audit", "accept-loss", "--reason", "again", "-y").returncode != 0

@@ -297,7 +297,7 @@ def test_logs_are_followed_and_top_is_live_on_a_terminal(world: World) -> None:
     own, other = pty.openpty()
     environment = {**world.hub.environment, "TERM": "xterm", "COLUMNS": "200", "LINES": "40"}
     top = subprocess.Popen(
-        world.command("pipeline", "top", "alarms", "--every", "0.2"),
+        world.command("pipeline", "top", "alarms", "--watch", "0.2"),
         env=environment,
         stdin=other,
         stdout=other,

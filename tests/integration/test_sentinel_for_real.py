@@ -218,13 +218,13 @@ def test_a_silence_is_made_and_ended_from_the_terminal(sentinel: httpx.Client) -
         return told.stdout
 
     until(lambda: "Watchdog" in run("ls"), "the alert that always fires")
-    made = run("silence", "alertname=Watchdog", "--comment", "a test", "--for", "1h").split()
+    made = run("silence", "alertname=Watchdog", "--reason", "a test", "--for", "1h").split()
     assert "Watchdog" not in run("ls")
     assert "silenced" in run("ls", "--all")
     run("unsilence", made[3])
     assert "Watchdog" in run("ls")
     fingerprint = next(line.split()[0] for line in run("ls").splitlines() if "Watchdog" in line)
-    run("ack", fingerprint, "--comment", "seen")
+    run("ack", fingerprint, "--reason", "seen")
     assert "acknowledged" in run("ls")
 
 

@@ -1,14 +1,17 @@
-"""What do `90s`, `16GB`, `A=b` and a file of workloads mean?
+"""What do `90s`, `10m` ago, `16GB`, `A=b` and a file of workloads mean?
 
 Values of options and files, with limits and with errors that show an example.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,28 +23,85 @@ if TYPE_CHECKING:
     from harch.workloads.spec import WorkloadSpec
 
 
-_SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
+_SECONDS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 _GIGABYTES = {"": 1.0, "mb": 1e-3, "gb": 1.0, "tb": 1e3}
-_QUANTITY = re.compile(r"^\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*)\s*$")
+_QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*)\s*")
+_UNIX_TIME_MIN = 1e9  # below that, a bare number is seconds
+
+
+def quantity(text: str, units: Mapping[str, float]) -> float | None:
+    """`90s`, or several that add up: `1h30m`. None for anything else."""
+    total, at = 0.0, 0
+    while at < len(text) or not at:
+        match = _QUANTITY.match(text, at)
+        factor = units.get(match.group(2).lower()) if match else None
+        if match is None or factor is None:
+            return None
+        total, at = total + float(match.group(1)) * factor, match.end()
+    return total
+
+
+def duration_s(text: str) -> float | None:
+    return quantity(text, _SECONDS)
 
 
 class _Quantity(click.ParamType[float]):
-    def __init__(self, name: str, units: dict[str, float], example: str) -> None:
+    def __init__(
+        self, name: str, units: Mapping[str, float], example: str, least: float = 0.0, most: float = math.inf
+    ) -> None:
         self.name = name
         self._units = units
         self._example = example
+        self._least, self._most = least, most
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, int | float):
-            return float(value)
-        match = _QUANTITY.match(str(value))
-        factor = self._units.get(match.group(2).lower()) if match else None
-        if match is None or factor is None:
+        found = float(value) if isinstance(value, int | float) else quantity(str(value), self._units)
+        if found is None:
             self.fail(f"`{value}` is not a {self.name}; write e.g. {self._example}", param, ctx)
-        return float(match.group(1)) * factor
+        if found < self._least:
+            self.fail(f"must be at least {self._least:g} s", param, ctx)
+        if found > self._most:
+            self.fail(f"must be at most {self._most:g} s", param, ctx)
+        return found
 
 
-DURATION = _Quantity("duration", {unit: float(size) for unit, size in _SECONDS.items()}, "90s, 30m, 12h or 2d")
+class _Moment(click.ParamType[datetime]):
+    """A time: ISO 8601 (UTC unless it says otherwise), Unix time, or relative to now: `10m`."""
+
+    name = "time"
+
+    def __init__(self, direction: int, example: str) -> None:
+        self._direction = direction
+        self._example = example
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        from harch.base.clock import SystemClock
+
+        if isinstance(value, datetime):
+            return value
+        text = str(value).strip()
+        moment: datetime | None = None
+        with suppress(ValueError, OverflowError):
+            number = duration_s(text)
+            if number is None:
+                moment = datetime.fromisoformat(text)
+            elif number >= _UNIX_TIME_MIN and not text[-1].isalpha():
+                moment = datetime.fromtimestamp(number, UTC)
+            else:
+                moment = SystemClock().now() + self._direction * timedelta(seconds=number)
+        if moment is None:
+            self.fail(f"`{value}` is not a time; write e.g. {self._example}", param, ctx)
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def duration_between(least_s: float, most_s: float = math.inf) -> click.ParamType[float]:
+    return _Quantity("duration", _SECONDS, _DURATION_EXAMPLE, least_s, most_s)
+
+
+_DURATION_EXAMPLE = "90s, 30m, 12h or 2d"
+DURATION = _Quantity("duration", _SECONDS, _DURATION_EXAMPLE)
+MOMENT_AGO = _Moment(-1, "10m (that long ago) or 2026-12-24T06:00:00Z")
+MOMENT_AHEAD = _Moment(1, "6h (from now) or 2026-12-24T06:00:00Z")
 MEMORY = _Quantity("size", _GIGABYTES, "512MB, 16GB or 1TB")
 
 

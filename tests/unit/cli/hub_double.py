@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
@@ -25,10 +25,15 @@ class HubDouble:
     def __init__(self, url: str) -> None:
         self.url = url
         self.answers: dict[str, list[tuple[int, Any]]] = {}
+        self.replies: dict[str, Callable[[dict[str, str]], Any]] = {}
         self.asked: list[Asked] = []
 
     def on(self, question: str, *values: Any, status: int = 200) -> None:
         self.answers[question] = [(status, value) for value in values]
+
+    def reply(self, question: str, made: Callable[[dict[str, str]], Any]) -> None:
+        """An answer that depends on the parameters of the request."""
+        self.replies[question] = made
 
     def fail(self, question: str, status: int, code: str, message: str, hint: str = "") -> None:
         error = {"code": code, "message": message, "hint": hint}
@@ -36,6 +41,8 @@ class HubDouble:
 
     def answer(self, asked: Asked) -> tuple[int, bytes]:
         self.asked.append(asked)
+        if (made := self.replies.get(f"{asked.method} {asked.path}")) is not None:
+            return 200, json.dumps(made(asked.params)).encode()
         planned = self.answers.get(f"{asked.method} {asked.path}")
         if not planned:
             return 404, json.dumps({"code": "E0207", "message": f"{asked.method} {asked.path} is not planned"}).encode()

@@ -209,11 +209,12 @@ class TestVerbs:
 @pytest.mark.parametrize(
     ("words_", "found"),
     [
-        (["--watch"], ["--watch=2"]),
+        (["--watch"], ["--watch=default"]),
         (["--watch", "5", "a"], ["--watch", "5", "a"]),
-        (["--watch", "dakhla"], ["--watch=2", "dakhla"]),
-        (["--watch", "--hub", "a"], ["--watch=2", "--hub", "a"]),
+        (["--watch", "dakhla"], ["--watch=default", "dakhla"]),
+        (["--watch", "--hub", "a"], ["--watch=default", "--hub", "a"]),
         (["--watch=0.5"], ["--watch=0.5"]),
+        (["--watch", "--interval", "5"], ["--interval", "5"]),
         (["--", "--watch"], ["--", "--watch"]),
     ],
 )

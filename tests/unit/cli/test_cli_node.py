@@ -62,7 +62,7 @@ def test_nodes_are_cordoned_opened_and_drained(hub: HubDouble, harch: Harch) -> 
     hub.on(f"PATCH /nodes/{NODE}", node(cordoned=True, tasks=1), node())
     hub.on(f"POST /nodes/{NODE}/drain", node(cordoned=True, tasks=2))
     hub.on(f"GET /nodes/{NODE}", node(cordoned=True, tasks=0))
-    assert harch("node", "cordon", NODE, "--why", "fan").stdout == f"cordoned {NODE}; 1 task still running\n"
+    assert harch("node", "cordon", NODE, "--reason", "fan").stdout == f"cordoned {NODE}; 1 task still running\n"
     assert hub.asked[0].body == {"cordoned": True, "why": "fan"}
     assert harch("node", "uncordon", NODE).stdout == f"reopened {NODE}; 7 of 8 GPUs free\n"
     assert harch("node", "drain", NODE).stdout == f"drained {NODE}; 2 tasks still there\n"
@@ -125,9 +125,12 @@ def test_a_plan_shows_moves_room_and_cost(hub: HubDouble, harch: Harch) -> None:
     assert [asked.body for asked in hub.asked] == [{"apply": False}]
 
 
-def test_moves_are_made_only_after_a_yes(hub: HubDouble, harch: Harch) -> None:
+def test_moves_are_made_only_after_a_yes(hub: HubDouble, harch: Harch, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.on("POST /workloads/large/defragment", plan(pays=False))
-    assert harch("defrag", "large", "--apply", stdin="n\n").exit_code == 130
+    assert "pass --yes" in harch("defrag", "large", "--apply").stderr
+    assert hub.asked == []
+    monkeypatch.setattr("harch.cli.options.is_interactive", lambda: True)
+    assert harch("defrag", "large", "--apply", stdin="n\n").exit_code == 1
     assert len(hub.asked) == 1
     result = harch("defrag", "large", "--apply", "-y")
     assert "moving: 1" in result.stdout

@@ -116,7 +116,7 @@ class _Terminal:
         environment = {**os.environ, "TERM": "xterm-256color"}
         self.before = termios.tcgetattr(slave)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "harch", "top", "--interval", "0.5"],
+            [sys.executable, "-m", "harch", "top", "--watch", "0.5"],
             stdin=slave,
             stdout=slave,
             stderr=slave,

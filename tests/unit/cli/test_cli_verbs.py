@@ -325,7 +325,7 @@ def test_apply_needs_an_answer_or_a_yes(harch: Harch, hub: HubDouble, file: str)
 
 
 def test_apply_asks_on_a_terminal(harch: Harch, hub: HubDouble, file: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harch.cli.verbs.apply.is_not_interactive", lambda: False)
+    monkeypatch.setattr("harch.cli.options.is_interactive", lambda: True)
     hub.on("POST /workloads/plan", explanation("fits_now"))
     hub.on("POST /workloads", workload("pending"), status=201)
     assert harch("apply", file, "-d", stdin="n\n").exit_code == 1
@@ -468,7 +468,7 @@ def test_ps_says_of_which_work_nothing_was_heard_for_long_and_whose_owner_is_sil
     hub.on("GET /workloads", {**page(borrowed), "silent_hubs": [], "complete": True})
     assert "its owner does not answer" in harch("ps", "--all").stdout
     hub.on("GET /workloads", page(borrowed))
-    assert "does not answer" not in harch("ps", "--guests").stdout
+    assert "does not answer" not in harch("ps", "--borrowed").stdout
 
 
 def test_ps_says_why_work_waits_unless_it_stops(harch: Harch, hub: HubDouble) -> None:
@@ -505,7 +505,7 @@ def test_a_hub_is_drained_until_nothing_is_left(harch: Harch, hub: HubDouble) ->
     hub.on("GET /hubs", {"items": [{**HUBS["items"][0], "endpoint": hub.url}], "total": 1})
     hub.on("POST /hubs/dakhla/drain", left)
     hub.on("GET /hubs/dakhla/closure", left, gone)
-    waited = harch("hub", "drain", "Dakhla", "--wait", "--why", "racks")
+    waited = harch("hub", "drain", "Dakhla", "--wait", "--reason", "racks")
     assert waited.stdout.strip() == "dakhla is drained; no work left"
     assert "work left: 1 running" in waited.stderr
     assert hub.asked[1].body == {"why": "racks"}
@@ -639,7 +639,7 @@ def test_a_secret_comes_from_stdin_or_a_file_and_is_never_shown(harch: Harch, hu
     assert hub.asked[0].body == {"value": "s3cret"}
     path = tmp_path / "value"
     path.write_text("from a file")
-    harch("secret", "set", "TOKEN", "--from-file", str(path))
+    harch("secret", "set", "TOKEN", "-f", str(path))
     assert hub.asked[1].body == {"value": "from a file"}
     assert "TOKEN" in harch("secret", "ls").stdout
     assert "removed TOKEN" in harch("secret", "rm", "TOKEN").stdout

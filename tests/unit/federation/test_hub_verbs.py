@@ -56,7 +56,7 @@ def test_what_is_wrong_has_a_code_and_a_hint(harch: Harch, words: tuple[str, ...
 
 def test_an_invitation_is_one_line_and_stays_out_of_remarks(harch: Harch) -> None:
     harch("init", "dakar", "--address", "10.1.0.7:7721")
-    result = harch("invite", "abidjan", "--hours", "2")
+    result = harch("invite", "abidjan", "--valid", "2h")
     assert result.exit_code == 0
     invitation = parse_invitation(result.stdout)
     assert (invitation.hub_id, str(invitation.address)) == ("abidjan", "10.1.0.7:7721")

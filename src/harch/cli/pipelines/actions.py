@@ -13,6 +13,7 @@ import click
 from harch.base.errors import HarchError
 from harch.cli.failure import INTERRUPTED_EXIT_CODE
 from harch.cli.listing import Listing, list_options
+from harch.cli.options import file_option, reason_option, since_option, until_option
 from harch.cli.remote import connect, hub_option, remote_options
 from harch.cli.verb_group import VerbGroup
 from harch.cli.views.table import TableColumn
@@ -68,7 +69,7 @@ def approve(name: str, cmd_id: str, hub: str | None, as_json: bool) -> None:
 @click.command("reject")
 @click.argument("name")
 @click.argument("cmd_id", metavar="ID")
-@click.option("--reason", default="", help="Reason, kept in the ledger.")
+@reason_option("Reason, kept in the ledger.")
 @remote_options
 def reject(name: str, cmd_id: str, reason: str, hub: str | None, as_json: bool) -> None:
     """Reject a pending action; it never fires."""
@@ -165,21 +166,24 @@ def _time(ms: int) -> str:
 
 
 POLL_S = 0.5
-_TIME = click.DateTime(["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d"])
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command("replay")
 @click.argument("name")
-@click.option("--since", type=_TIME, help="Events from this time (UTC; default: all kept events).")
-@click.option("--until", type=_TIME, help="Events before this time (UTC).")
-@click.option("--file", type=_FILE, help="Rows of this file (.csv, .ndjson) instead of kept events.")
-@click.option("--source", default="", help="Source that defines the format of the rows in the file.")
+@since_option("Events since this time, or this long ago (default: all kept events).")
+@until_option("Events before this time, or until this long ago.")
+@file_option("Rows of this file (.csv, .ndjson) instead of kept events.", type=_FILE)
+@click.option("--source", metavar="NAME", default="", help="Source that defines the format of the rows in the file.")
 @click.option("--run", "really", is_flag=True, help="Run it; otherwise only report what would happen.")
 @click.option("--again", is_flag=True, help="Repeat commands that were already carried out.")
-@click.option("--rate", type=click.FloatRange(min=1), default=50_000.0, show_default=True, help="Events per second.")
+@click.option(
+    "--rate", type=click.FloatRange(min=1), default=50_000.0, show_default=True, metavar="N", help="Events per second."
+)
 @click.option("--dead", is_flag=True, help="Replay dead-letter messages instead of events.")
-@click.option("--from-seq", type=click.IntRange(min=0), default=0, help="With --dead: start at this sequence number.")
+@click.option(
+    "--from-seq", type=click.IntRange(min=0), default=0, metavar="N", help="With --dead: start at this sequence number."
+)
 @remote_options
 def replay(
     name: str,
@@ -205,10 +209,10 @@ def replay(
         raise HarchError("E0201", "--dead accepts only --since and --from-seq", hint="omit the others")
     with connect(hub) as client:
         if dead:
-            _replay_dead(client, name, from_seq, _utc(since), dry_run=not really, as_json=as_json)
+            _replay_dead(client, name, from_seq, since, dry_run=not really, as_json=as_json)
             return 0
         replay_options: dict[str, object] = {"source": source, "again": again, "events_per_s": rate}
-        replay_options |= {key: at for key, at in (("since", _utc(since)), ("until", _utc(until))) if at is not None}
+        replay_options |= {key: at for key, at in (("since", since), ("until", until)) if at is not None}
         if file is not None:
             replay_options["file"] = _send(client, name, file)
         found = client.pipelines.replay_events(name, dry_run=not really, **replay_options)
@@ -278,12 +282,6 @@ def _show(found: PipelineReplayRun, as_json: bool) -> None:
 
 def _replay_steps(steps: list[dict[str, object]]) -> str:
     return " ".join(f"{step.get('sink')}({step.get('args')})" for step in steps)
-
-
-def _utc(moment: datetime | None) -> datetime | None:
-    from datetime import UTC
-
-    return None if moment is None else moment.replace(tzinfo=UTC)
 
 
 def _pause() -> None:

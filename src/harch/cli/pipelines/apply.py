@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from harch.base.errors import HarchError
+from harch.cli.options import file_input, file_option
 from harch.cli.remote import connect, hub_suffix, json_option, remote_options
 
 if TYPE_CHECKING:
@@ -101,8 +102,10 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command("apply")
-@click.option("-f", "--file", "file", type=_FILE, required=True, help="The pipeline file.")
-@click.option("--table", type=_FILE, help="CSV that SENSE joins by device (default: TABLE.csv beside the file).")
+@file_input("The pipeline file.", type=_FILE)
+@click.option(
+    "--table", metavar="FILE", type=_FILE, help="CSV that SENSE joins by device (default: TABLE.csv beside the file)."
+)
 @click.option("--dry-run", is_flag=True, help="Print the plan and the proof of residency; change nothing.")
 @click.option("--drop-state", is_flag=True, help="Discard windows that cannot be carried over to the new settings.")
 @remote_options
@@ -178,8 +181,8 @@ def show_applied(done: PipelineApplied, hub: str | None) -> None:
 @click.argument("name")
 @click.argument("model", metavar="MODEL@VERSION")
 @click.option("--role", type=click.Choice(ROLES), required=True, help="New role of the version.")
-@click.option("--file", "file", type=_FILE, help="For a new version: ONNX file or Python module.")
-@click.option("--callable", "function", help="For a new Python version: `module:function`.")
+@file_option("For a new version: ONNX file or Python module.", type=_FILE)
+@click.option("--callable", "function", metavar="MODULE:FUNCTION", help="For a new Python version.")
 @click.option("--dry-run", is_flag=True, help="Print what would change; change nothing.")
 @remote_options
 def update(

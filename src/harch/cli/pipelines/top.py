@@ -1,4 +1,4 @@
-"""`harch pipeline top`: how pipelines do, now and each second."""
+"""`harch pipeline top`: how pipelines do, again and again."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import click
 
 from harch.base.errors import HarchError
 from harch.cli.failure import INTERRUPTED_EXIT_CODE
+from harch.cli.options import renamed
 from harch.cli.remote import connect, remote_options
+from harch.cli.watch import WATCH_S, WatchCommand, watch_option
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -34,12 +36,13 @@ HEADERS = (
 _TAKEN = {"source": "events_accepted", "sense": "events_in", "think": "rows", "act": "commands"}
 
 
-@click.command("top")
+@click.command("top", cls=WatchCommand)
 @click.argument("name", required=False)
 @click.option("--once", is_flag=True, help="Print once and exit.")
-@click.option("--every", "every_s", type=click.FloatRange(0.2, 60), default=1.0, show_default=True, help="Seconds.")
+@watch_option
+@renamed("--every", "--watch")
 @remote_options
-def top(name: str | None, once: bool, every_s: float, hub: str | None, as_json: bool) -> int:
+def top(name: str | None, once: bool, watch_s: float | None, hub: str | None, as_json: bool) -> int:
     """Watch pipelines: rates, lag, latency, workers, drops, quarantined events, model versions.
 
     Counts are of the running worker processes. With --json, one document per refresh.
@@ -47,6 +50,7 @@ def top(name: str | None, once: bool, every_s: float, hub: str | None, as_json: 
     from harch.cli.output import emit_json
     from harch.cli.views.table import table
 
+    every_s = WATCH_S if watch_s is None else watch_s
     with connect(hub) as client:
         if once:
             found = _look(client, name)

@@ -34,7 +34,7 @@ _LIVE = ""
 )
 @click.option(
     "--fleet",
-    metavar="NAME",
+    metavar="FLEET",
     default="five-hubs",
     show_default=True,
     help="With --state alone: a shipped fleet, or the path of a fleet file.",

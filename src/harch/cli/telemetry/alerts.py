@@ -10,8 +10,9 @@ import click
 
 from harch.base.errors import HarchError
 from harch.cli.listing import Listing, list_options
+from harch.cli.options import reason_option, renamed
 from harch.cli.remote import json_option
-from harch.cli.telemetry.query import seconds, tenant_option, url_option
+from harch.cli.telemetry.query import SPAN, tenant_option, url_option
 from harch.cli.verb_group import VerbGroup
 from harch.cli.views.table import TableColumn
 
@@ -22,6 +23,11 @@ _COLUMNS = (
     TableColumn("SINCE", 4),
     TableColumn("STATE", 3),
     TableColumn("SUMMARY", 2, takes_rest=True),
+)
+
+
+_author = click.option(
+    "--author", metavar="NAME", help="Who does it, where SENTINEL runs alone; beside a hub, the name of your key."
 )
 
 
@@ -58,18 +64,22 @@ def _row(one: dict[str, Any]) -> tuple[object, ...]:
 
 @alerts.command("show")
 @click.argument("alert_id")
-@click.option("--before", default="30m", show_default=True, metavar="DURATION", help="Time to show before it began.")
-@click.option("--after", default="30m", show_default=True, metavar="DURATION", help="Time to show after it fired.")
+@click.option(
+    "--before", type=SPAN, default="30m", show_default=True, metavar="DURATION", help="Time to show before it began."
+)
+@click.option(
+    "--after", type=SPAN, default="30m", show_default=True, metavar="DURATION", help="Time to show after it fired."
+)
 @url_option
 @tenant_option
 @json_option
-def show(alert_id: str, before: str, after: str, url: str | None, tenant: str | None, as_json: bool) -> None:
+def show(alert_id: str, before: float, after: float, url: str | None, tenant: str | None, as_json: bool) -> None:
     """Show an alert in context: curves, log lines, traces, related alerts."""
     from harch.cli.output import emit_json
     from harch.sdk.sentinel import SentinelClient
 
     with SentinelClient(url, tenant=tenant) as client:
-        page = client.alert_page(alert_id, before=before, after=after)
+        page = client.alert_page(alert_id, before=f"{before:g}s", after=f"{after:g}s")
     if as_json:
         emit_json(page)
         return
@@ -79,18 +89,28 @@ def show(alert_id: str, before: str, after: str, url: str | None, tenant: str | 
 
 
 @alerts.command("silence")
-@click.argument("matchers", nargs=-1, required=True)
-@click.option("--for", "duration", default="2h", show_default=True, metavar="DURATION", help="Duration of the silence.")
-@click.option("--comment", required=True, help="Why.")
-@click.option("--by", help="Author, where SENTINEL runs alone; beside a hub, the name of your key.")
+@click.argument("matchers", metavar="MATCHER...", nargs=-1, required=True)
+@click.option(
+    "--for",
+    "duration",
+    type=SPAN,
+    default="2h",
+    show_default=True,
+    metavar="DURATION",
+    help="Duration of the silence.",
+)
+@reason_option("Reason, shown with the silence.", required=True)
+@renamed("--comment", "--reason")
+@_author
+@renamed("--by", "--author")
 @url_option
 @tenant_option
 @json_option
 def silence(
     matchers: tuple[str, ...],
-    duration: str,
-    comment: str,
-    by: str | None,
+    duration: float,
+    reason: str,
+    author: str | None,
     url: str | None,
     tenant: str | None,
     as_json: bool,
@@ -104,16 +124,16 @@ def silence(
     document = {
         "matchers": [_matcher(text) for text in matchers],
         "startsAt": iso(now),
-        "endsAt": iso(now + timedelta(seconds=seconds(duration))),
-        "createdBy": by or getpass.getuser(),
-        "comment": comment,
+        "endsAt": iso(now + timedelta(seconds=duration)),
+        "createdBy": author or getpass.getuser(),
+        "comment": reason,
     }
     with SentinelClient(url, tenant=tenant) as client:
         made = client.post("/api/v2/silences", document)
     if as_json:
         emit_json(made)
     else:
-        click.echo(f"silenced for {duration}: {made['silenceID']}")
+        click.echo(f"silenced until {document['endsAt']}: {made['silenceID']}")
         click.echo(f"`harch sentinel alerts unsilence {made['silenceID']}` ends it early")
 
 
@@ -137,18 +157,21 @@ def unsilence(silence_id: str, url: str | None, tenant: str | None, as_json: boo
 
 @alerts.command("ack")
 @click.argument("alert_id")
-@click.option("--comment", default="", help="What is being done.")
-@click.option("--by", help="Author, where SENTINEL runs alone; beside a hub, the name of your key.")
+@reason_option("What is being done.")
+@renamed("--comment", "--reason")
+@_author
+@renamed("--by", "--author")
 @url_option
 @tenant_option
 @json_option
-def ack(alert_id: str, comment: str, by: str | None, url: str | None, tenant: str | None, as_json: bool) -> None:
+def ack(alert_id: str, reason: str, author: str | None, url: str | None, tenant: str | None, as_json: bool) -> None:
     """Acknowledge an alert: it stays visible, and is not sent again until it fires again."""
     from harch.cli.output import emit_json
     from harch.sdk.sentinel import SentinelClient
 
     with SentinelClient(url, tenant=tenant) as client:
-        reply = client.post(f"/api/v2/alert/{alert_id}/ack", {"by": by or getpass.getuser(), "comment": comment})
+        acknowledgement = {"by": author or getpass.getuser(), "comment": reason}
+        reply = client.post(f"/api/v2/alert/{alert_id}/ack", acknowledgement)
     if as_json:
         emit_json(reply)
     else:

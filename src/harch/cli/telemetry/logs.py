@@ -9,10 +9,13 @@ import click
 
 from harch.base.errors import HarchError
 from harch.cli.failure import INTERRUPTED_EXIT_CODE
+from harch.cli.options import renamed, since_option, tail_option
 from harch.cli.remote import json_option
-from harch.cli.telemetry.query import STEPS, all_hubs_option, curves_of, draw, seconds, show, tenant_option, url_option
+from harch.cli.telemetry.query import SPAN, STEPS, all_hubs_option, curves_of, draw, show, tenant_option, url_option
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from harch.sdk.sentinel import LogLine, LogLines, SentinelClient
 
 OWN_LINES = '{job=~"harchos-.+"}'
@@ -34,12 +37,11 @@ _NAMES = ("service_name", "job", "app", "container", "filename")
 
 @click.command()
 @click.argument("logql", default=OWN_LINES)
-@click.option("--since", default="1h", show_default=True, metavar="DURATION", help="Maximum age of lines.")
-@click.option(
-    "--limit", type=click.IntRange(1, LIMIT_MAX), default=100, show_default=True, help="Maximum lines, the newest ones."
-)
+@since_option("Lines since this time, or this long ago.", default="1h", show_default=True)
+@tail_option(LIMIT_MAX, 100, "Maximum lines, the newest ones.", least=1)
+@renamed("--limit", "--tail")
 @click.option("-f", "--follow", "following", is_flag=True, help="Keep printing new lines.")
-@click.option("--step", "step_text", metavar="DURATION", help="Step of numeric queries (default: 240 steps).")
+@click.option("--step", "step_s", type=SPAN, metavar="DURATION", help="Step of numeric queries (default: 240 steps).")
 @click.option("--labels", "with_labels", is_flag=True, help="Print all labels of every line.")
 @all_hubs_option
 @url_option
@@ -47,10 +49,10 @@ _NAMES = ("service_name", "job", "app", "container", "filename")
 @json_option
 def logs(
     logql: str,
-    since: str,
-    limit: int,
+    since: datetime,
+    tail: int,
     following: bool,
-    step_text: str | None,
+    step_s: float | None,
     with_labels: bool,
     all_hubs: bool,
     url: str | None,
@@ -70,16 +72,15 @@ def logs(
     from harch.cli.output import emit_json
     from harch.sdk.sentinel import QueryAnswer, SentinelClient
 
-    span_s = seconds(since)
     if all_hubs and following:
         raise HarchError("E0201", "--follow takes one hub", hint="omit --all-hubs, or name one with --hub")
-    end_ns = round(SystemClock().now().timestamp() * 1e9)
-    start_ns = end_ns - round(span_s * 1e9)
+    end_s, start_s = SystemClock().now().timestamp(), since.timestamp()
+    start_ns, end_ns = round(start_s * 1e9), round(end_s * 1e9)
     with SentinelClient(url, tenant=tenant, hubs="all" if all_hubs else "") as client:
         if following:
-            return _follow(client, logql, start_ns, limit, with_labels=with_labels, as_json=as_json)
-        step_s = seconds(step_text) if step_text else max(1.0, span_s / STEPS)
-        found = client.logs(logql, start_ns, end_ns, limit=limit, step_s=step_s)
+            return _follow(client, logql, start_ns, tail, with_labels=with_labels, as_json=as_json)
+        step_s = step_s or max(1.0, (end_s - start_s) / STEPS)
+        found = client.logs(logql, start_ns, end_ns, limit=tail, step_s=step_s)
     if not as_json:
         for warning in found.warnings:
             click.echo(warning, err=True)

@@ -13,9 +13,14 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from harch.base.errors import HarchError
+from harch.cli.inputs import MOMENT_AGO, duration_between, duration_s
+from harch.cli.options import file_option
 from harch.cli.remote import hub_url, json_option
+from harch.cli.watch import WatchCommand, watch_interval_option
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from rich.console import RenderableType
 
     from harch.cli.views.chart import ChartCurve
@@ -28,6 +33,8 @@ if TYPE_CHECKING:
 
 CURVES_MAX = 7
 STEPS = 240
+RANGE_S = 3600.0
+SPAN = duration_between(0.001)
 
 F = TypeVar("F", bound=Callable[..., object])
 
@@ -44,11 +51,13 @@ def url_option(command: F) -> F:
         return command(*args, url=url if hub is None else sentinel_url_beside(hub_url(hub)), **kwargs)
 
     named = click.option("--hub", metavar="NAME", help="Query the SENTINEL of this hub.")
-    placed = click.option("--url", help="Address of SENTINEL (default: HARCH_SENTINEL_URL, or beside the hub).")
+    placed = click.option(
+        "--url", metavar="URL", help="Address of SENTINEL (default: HARCH_SENTINEL_URL, or beside the hub)."
+    )
     return named(placed(with_address))  # type: ignore[return-value] # click hands it what the command does not take
 
 
-tenant_option = click.option("--tenant", help="Tenant to query (default: your own).")
+tenant_option = click.option("--tenant", metavar="NAME", help="Tenant to query (default: your own).")
 all_hubs_option = click.option(
     "--all-hubs", "all_hubs", is_flag=True, help="Query all hubs; refusals and omitted groups are named on stderr."
 )
@@ -57,9 +66,11 @@ all_hubs_option = click.option(
 @click.command()
 @click.argument("promql")
 @click.option("--plot", is_flag=True, help="Draw the last --range as curves.")
-@click.option("--range", "range_text", metavar="DURATION", help="Query this time range up to now, e.g. 1h.")
-@click.option("--step", "step_text", metavar="DURATION", help="Query step (default: 240 steps).")
-@click.option("--time", "at_s", type=float, help="Evaluate at this Unix time instead of now.")
+@click.option("--range", "range_s", type=SPAN, metavar="DURATION", help="Query this time range up to now, e.g. 1h.")
+@click.option("--step", "step_s", type=SPAN, metavar="DURATION", help="Query step (default: 240 steps).")
+@click.option(
+    "--time", "at", type=MOMENT_AGO, metavar="TIME", help="Evaluate at this time, or this long ago (default: now)."
+)
 @all_hubs_option
 @url_option
 @tenant_option
@@ -67,9 +78,9 @@ all_hubs_option = click.option(
 def query(
     promql: str,
     plot: bool,
-    range_text: str | None,
-    step_text: str | None,
-    at_s: float | None,
+    range_s: float | None,
+    step_s: float | None,
+    at: datetime | None,
     all_hubs: bool,
     url: str | None,
     tenant: str | None,
@@ -88,13 +99,12 @@ def query(
     from harch.sdk.sentinel import SentinelClient
 
     with SentinelClient(url, tenant=tenant, hubs="all" if all_hubs else "") as client:
-        if not plot and range_text is None:
-            answer = client.query(promql, at_s)
+        if not plot and range_s is None:
+            answer = client.query(promql, None if at is None else at.timestamp())
         else:
-            span = seconds(range_text or "1h")
-            end = at_s if at_s is not None else SystemClock().now().timestamp()
-            step = seconds(step_text) if step_text else max(1.0, span / STEPS)
-            answer = client.query_range(promql, end - span, end, step)
+            span = RANGE_S if range_s is None else range_s
+            end = (at or SystemClock().now()).timestamp()
+            answer = client.query_range(promql, end - span, end, step_s or max(1.0, span / STEPS))
     if as_json:
         emit_json(answer)
         return
@@ -162,38 +172,26 @@ def legend_of(legend: str, metric: Mapping[str, str]) -> str:
     return legend
 
 
-def seconds(text: str) -> float:
-    units = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-    number = text.rstrip("mshdw")
-    try:
-        value = float(number) * units[text[len(number) :] or "s"]
-    except (ValueError, KeyError):
-        value = 0.0
-    if not value > 0:
-        raise HarchError("E0201", f"`{text}` is not a duration", hint="write e.g. 30s, 5m or 6h")
-    return value
-
-
 # `harch sentinel dash`: a dashboard in the terminal, once or live.
 
 
 _BAR_WIDTH = 30
 
 
-@click.command()
+@click.command(cls=WatchCommand)
 @click.argument("name", required=False)
-@click.option("--file", "path", type=click.Path(dir_okay=False), help="Your own dashboard, YAML or JSON.")
-@click.option("--watch", is_flag=True, help="Refresh until Ctrl-C.")
-@click.option("--range", "range_text", metavar="DURATION", help="Override the dashboard's time range.")
+@file_option("Your own dashboard, YAML or JSON.", type=click.Path(dir_okay=False))
+@watch_interval_option(0.0, "Refresh until Ctrl-C, as often as the dashboard says or as given.")
+@click.option("--range", "range_s", type=SPAN, metavar="DURATION", help="Override the dashboard's time range.")
 @all_hubs_option
 @url_option
 @tenant_option
 @json_option
 def dash(
     name: str | None,
-    path: str | None,
-    watch: bool,
-    range_text: str | None,
+    file: str | None,
+    watch_s: float | None,
+    range_s: float | None,
     all_hubs: bool,
     url: str | None,
     tenant: str | None,
@@ -208,25 +206,25 @@ def dash(
     from harch.sdk.sentinel import SentinelClient
     from harch.sentinel.dashboards.definition import read_dashboard, shipped, shipped_names
 
-    if path is None and name is None:
+    if file is None and name is None:
         if as_json:
             emit_json({"items": shipped_names()})
             return
         for known in shipped_names():
             click.echo(f"{known:<12} {shipped(known).description}")
         return
-    dashboard = read_dashboard(Path(path)) if path else shipped(name or "")
-    span = seconds(range_text or dashboard.range)
+    dashboard = read_dashboard(Path(file)) if file else shipped(name or "")
+    span = range_s or _seconds(dashboard.range)
     clock = SystemClock()
     console = Console(highlight=False)
     with SentinelClient(url, tenant=tenant, hubs="all" if all_hubs else "") as client:
         if as_json:
             emit_json(_answers(client, dashboard, span, clock.now().timestamp()))
             return
-        if not watch:
+        if watch_s is None:
             console.print(_screen(client, dashboard, span, clock.now().timestamp()))
             return
-        pause_s = max(1.0, seconds(dashboard.refresh))
+        pause_s = watch_s or max(1.0, _seconds(dashboard.refresh))
         with Live(console=console, screen=True, auto_refresh=False) as live:
             import time
 
@@ -236,6 +234,14 @@ def dash(
                     time.sleep(pause_s)
             except KeyboardInterrupt:
                 return
+
+
+def _seconds(text: str) -> float:
+    """What a dashboard says. Raises E0201."""
+    found = duration_s(text)
+    if not found:
+        raise HarchError("E0201", f"`{text}` is not a duration", hint="write e.g. 30s, 5m or 6h")
+    return found
 
 
 def _answers(client: SentinelClient, dashboard: Dashboard, span: float, now: float) -> dict[str, object]:

@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING
 import click
 
 from harch.cli.listing import Listing, Sortable, list_options
+from harch.cli.options import limit_option, since_option
 from harch.cli.remote import json_option
-from harch.cli.telemetry.query import all_hubs_option, seconds, tenant_option, url_option
+from harch.cli.telemetry.query import all_hubs_option, tenant_option, url_option
 from harch.cli.verb_group import VerbGroup
 from harch.cli.views.table import TableColumn
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from harch.sdk.sentinel import TraceFound, TracesFound
 
 _COLUMNS = (
@@ -27,10 +30,8 @@ _COLUMNS = (
 SPANS = 200
 LINES = 50
 
-since_option = click.option("--since", metavar="DURATION", help="Maximum age, e.g. 1h.")
-limit_option = click.option(
-    "--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Maximum traces."
-)
+_since = since_option("Traces since this time, or this long ago, e.g. 1h.")
+_limit = limit_option(1000, 20, "Maximum traces.")
 
 
 @click.group(cls=VerbGroup)
@@ -39,14 +40,14 @@ def traces() -> None:
 
 
 @traces.command("ls")
-@since_option
-@limit_option
+@_since
+@_limit
 @all_hubs_option
 @url_option
 @tenant_option
 @list_options
 def listed(
-    since: str | None, limit: int, all_hubs: bool, url: str | None, tenant: str | None, listing: Listing
+    since: datetime | None, limit: int, all_hubs: bool, url: str | None, tenant: str | None, listing: Listing
 ) -> None:
     """List the newest traces."""
     _search("", since, limit, all_hubs, url, tenant, listing)
@@ -54,15 +55,15 @@ def listed(
 
 @traces.command("search")
 @click.argument("query", nargs=-1, required=True)
-@since_option
-@limit_option
+@_since
+@_limit
 @all_hubs_option
 @url_option
 @tenant_option
 @list_options
 def searched(
     query: tuple[str, ...],
-    since: str | None,
+    since: datetime | None,
     limit: int,
     all_hubs: bool,
     url: str | None,
@@ -80,7 +81,7 @@ def searched(
 
 def _search(
     query: str,
-    since: str | None,
+    since: datetime | None,
     limit: int,
     all_hubs: bool,
     url: str | None,
@@ -126,10 +127,20 @@ def _row(one: TraceFound) -> tuple[object, ...]:
 @traces.command("show")
 @click.argument("trace_id")
 @click.option(
-    "--spans", type=click.IntRange(1, 10_000), default=SPANS, show_default=True, help="Maximum spans to draw."
+    "--spans",
+    type=click.IntRange(1, 10_000),
+    default=SPANS,
+    show_default=True,
+    metavar="N",
+    help="Maximum spans to draw.",
 )
 @click.option(
-    "--logs", type=click.IntRange(0, 1000), default=LINES, show_default=True, help="Maximum log lines to show."
+    "--logs",
+    type=click.IntRange(0, 1000),
+    default=LINES,
+    show_default=True,
+    metavar="N",
+    help="Maximum log lines to show.",
 )
 @all_hubs_option
 @url_option
@@ -155,9 +166,13 @@ def show_trace(
 @traces.command("stats")
 @click.argument("query", nargs=-1)
 @click.option(
-    "--by", default="service,name", show_default=True, help="Group by: service, name, status, kind; comma-separated."
+    "--by",
+    default="service,name",
+    show_default=True,
+    metavar="A,B",
+    help="Group by: service, name, status, kind; comma-separated.",
 )
-@since_option
+@_since
 @all_hubs_option
 @url_option
 @tenant_option
@@ -165,7 +180,7 @@ def show_trace(
 def stats(
     query: tuple[str, ...],
     by: str,
-    since: str | None,
+    since: datetime | None,
     all_hubs: bool,
     url: str | None,
     tenant: str | None,
@@ -206,7 +221,5 @@ def _duration(duration_ns: int | None) -> str:
     return "?" if duration_ns is None else short_duration(duration_ns)
 
 
-def _start_s(since: str | None) -> float | None:
-    from harch.base.clock import SystemClock
-
-    return None if since is None else SystemClock().now().timestamp() - seconds(since)
+def _start_s(since: datetime | None) -> float | None:
+    return None if since is None else since.timestamp()

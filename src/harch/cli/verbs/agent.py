@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from harch.base.errors import HarchError
+from harch.cli.options import log_file_option
 from harch.cli.verb_group import VerbGroup
 
 if TYPE_CHECKING:
@@ -32,17 +33,43 @@ def command() -> None:
 @command.command(
     "serve", help="Serve nodes of a hub until stopped; tasks keep running unless --stop-tasks-on-exit is set."
 )
-@click.option("--hub-url", required=True, help="Address of the hub, e.g. http://127.0.0.1:7701.")
-@click.option("--key-file", required=True, type=click.Path(dir_okay=False), help="File with an API key of role agent.")
-@click.option("--country", required=True, help="Country of the nodes (ISO code); must match the hub's.")
-@click.option("--state-dir", required=True, type=click.Path(file_okay=False), help="Folder for tasks, logs, status.")
-@click.option("--id", "agent_id", required=True, help="Agent id; keep it across restarts.")
-@click.option("--node", "nodes", multiple=True, help="Node to serve (default: all nodes of the hub). Repeatable.")
-@click.option("--share", multiple=True, type=click.Path(file_okay=False), help="Folder that tasks may use. Repeatable.")
-@click.option("--hide", multiple=True, type=click.Path(), help="Folder hidden from all tasks. Repeatable.")
-@click.option("--process-slots", default=64, show_default=True, help="Maximum concurrent processes.")
-@click.option("--address", default="127.0.0.1", show_default=True, help="Address for gangs of other nodes.")
-@click.option("--gang-ports", default="29500-29599", show_default=True, help="Port range for gang rendezvous.")
+@click.option("--hub-url", metavar="URL", required=True, help="Address of the hub, e.g. http://127.0.0.1:7701.")
+@click.option(
+    "--key-file",
+    metavar="FILE",
+    required=True,
+    type=click.Path(dir_okay=False),
+    help="File with an API key of role agent.",
+)
+@click.option("--country", metavar="CC", required=True, help="Country of the nodes; must match the hub's.")
+@click.option(
+    "--state-dir",
+    metavar="DIR",
+    required=True,
+    type=click.Path(file_okay=False),
+    help="Folder for tasks, logs, status.",
+)
+@click.option("--id", "agent_id", metavar="NAME", required=True, help="Agent id; keep it across restarts.")
+@click.option(
+    "--node", "nodes", metavar="ID", multiple=True, help="Node to serve (default: all nodes of the hub). Repeatable."
+)
+@click.option(
+    "--share",
+    metavar="DIR",
+    multiple=True,
+    type=click.Path(file_okay=False),
+    help="Folder that tasks may use. Repeatable.",
+)
+@click.option(
+    "--hide", metavar="DIR", multiple=True, type=click.Path(), help="Folder hidden from all tasks. Repeatable."
+)
+@click.option("--process-slots", metavar="N", default=64, show_default=True, help="Maximum concurrent processes.")
+@click.option(
+    "--address", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Address for gangs of other nodes."
+)
+@click.option(
+    "--gang-ports", metavar="A-B", default="29500-29599", show_default=True, help="Port range for gang rendezvous."
+)
 @click.option(
     "--sandbox",
     type=click.Choice(["auto", "off", "required"]),
@@ -54,11 +81,17 @@ def command() -> None:
 @click.option("--encrypts-at-rest", is_flag=True, help="Declare that the nodes encrypt storage and scratch.")
 @click.option("--keys-in", multiple=True, metavar="CC", help="Country of a key store that the nodes use. Repeatable.")
 @click.option(
-    "--framework", "frameworks", multiple=True, metavar="ID", help="Legal framework upheld besides the country's own."
+    "--framework",
+    "frameworks",
+    multiple=True,
+    metavar="ID",
+    help="Legal framework upheld besides the country's own. Repeatable.",
 )
-@click.option("--telemetry-url", help="SENTINEL remote-write URL, e.g. http://127.0.0.1:7711/api/v1/write.")
+@click.option(
+    "--telemetry-url", metavar="URL", help="SENTINEL remote-write URL, e.g. http://127.0.0.1:7711/api/v1/write."
+)
 @click.option("--stop-tasks-on-exit", is_flag=True, help="Also stop all tasks; the hub requeues them.")
-@click.option("--log-file", type=click.Path(dir_okay=False), help="Write a rotating log here instead of stderr.")
+@log_file_option
 def serve(
     hub_url: str,
     key_file: str,

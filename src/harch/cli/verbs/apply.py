@@ -4,13 +4,13 @@ they run.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
 from harch.base.errors import EXIT_ERROR, EXIT_OK, HarchError
 from harch.cli.failure import INTERRUPTED_EXIT_CODE
+from harch.cli.options import check_can_prompt, confirmed, file_input, yes_option
 from harch.cli.remote import connect, remote_options
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("file", metavar="FILE")
-@click.option("-y", "--yes", is_flag=True, help="Skip the confirmation prompt.")
+@file_input("The workload file; `-` reads stdin.")
+@yes_option
 @click.option("-d", "--detach", is_flag=True, help="Return without waiting for completion.")
 @remote_options
 def apply_command(file: str, yes: bool, detach: bool, hub: str | None, as_json: bool) -> int:
@@ -36,10 +36,7 @@ def apply_command(file: str, yes: bool, detach: bool, hub: str | None, as_json: 
     from harch.cli.output import emit_json
     from harch.cli.views.explanation import exit_code_of, show_plans
 
-    if not yes and (as_json or file == "-" or is_not_interactive()):
-        raise HarchError(
-            "E0201", "cannot prompt for confirmation: pass --yes", hint="`-y` submits without confirmation"
-        )
+    check_can_prompt(yes=yes, as_json=as_json, stdin_taken=file == "-")
     specs = read_workloads(file)
     with connect(hub) as client:
         plans = [client.plan(spec) for spec in specs]
@@ -51,7 +48,8 @@ def apply_command(file: str, yes: bool, detach: bool, hub: str | None, as_json: 
             else:
                 click.echo("\nnothing was submitted", err=True)
             return code
-        if not yes and not click.confirm(f"\nsubmit {len(specs)} workload{'s' if len(specs) > 1 else ''}?"):
+        question = f"\nsubmit {len(specs)} workload{'s' if len(specs) > 1 else ''}?"
+        if not confirmed(question, yes=yes, as_json=as_json):
             return EXIT_ERROR
         try:
             workloads = _submit_all(client, specs, as_json, hub)
@@ -63,10 +61,6 @@ def apply_command(file: str, yes: bool, detach: bool, hub: str | None, as_json: 
     if as_json:
         emit_json({"plans": plans, "items": workloads})
     return EXIT_ERROR if any(workload.exit_code for workload in workloads) else EXIT_OK
-
-
-def is_not_interactive() -> bool:
-    return not sys.stdin.isatty()
 
 
 def _submit_all(client: Client, specs: list[WorkloadSpec], as_json: bool, hub: str | None) -> list[Workload]:
@@ -107,13 +101,13 @@ def _wait(client: Client, workload: Workload, as_json: bool) -> Workload:
 
 
 @click.command()
-@click.argument("file", metavar="FILE")
+@file_input("The workload file; `-` reads stdin.")
 @remote_options
 def plan_command(file: str, hub: str | None, as_json: bool) -> int:
     """Show the plan for the workloads of a file.
 
-    Changes nothing; shows each hub and the rules that reject it (--json has all rules). `-` reads stdin. Exit code 3:
-    one of them can never run there; 4: residency forbids it.
+    Changes nothing; shows each hub and the rules that reject it (--json has all rules). Exit code 3: one of
+    them can never run there; 4: residency forbids it.
     """
     from harch.cli.inputs import read_workloads
     from harch.cli.output import emit_json

@@ -13,6 +13,7 @@ import click
 
 from harch.base.counting import counted
 from harch.base.errors import EXIT_ERROR, EXIT_OK, HarchError
+from harch.cli.options import confirmed, file_option, reason_option, renamed, yes_option
 from harch.cli.remote import connect, hub_option, json_option, remote_options
 from harch.cli.verb_group import VerbGroup
 
@@ -175,16 +176,14 @@ class ReferencedData:
 @click.option("--data", "ref", metavar="NAME", required=True, help="Dataset or workload to report on, by name or id.")
 @click.option("--month", metavar="YYYY-MM", required=True, help="Month to report on, in UTC.")
 @click.option("--html", "html_file", metavar="FILE", help="Also write a self-contained HTML page.")
-@click.option(
-    "--file", "files", metavar="FILE", multiple=True, help="Use this export instead of querying hubs. Repeatable."
-)
+@file_option("Use this export instead of querying hubs. Repeatable.", multiple=True)
 @checkpoints_option
 @remote_options
 def report(
     ref: str,
     month: str,
     html_file: str | None,
-    files: tuple[str, ...],
+    file: tuple[str, ...],
     checkpoints_file: str | None,
     hub: str | None,
     as_json: bool,
@@ -200,10 +199,10 @@ def report(
 
     now, kept = iso(SystemClock().now()), checkpoints_in(checkpoints_file)
     month_bounds(month)  # a mistake is reported before hubs are asked
-    if files:
+    if file:
         builder = ReportBuilder(ref, month)
-        for file in files:
-            _read_chain(builder, kept, file=file, hub=None)
+        for path in file:
+            _read_chain(builder, kept, file=path, hub=None)
     else:
         with connect() as client:
             known = client.hubs.list()
@@ -346,7 +345,7 @@ command.add_command(report)
 
 
 @command.command("verify")
-@click.option("--file", "file", metavar="FILE", help="Verify this export instead of a hub's chain; `-` reads stdin.")
+@file_option("Verify this export instead of a hub's chain; `-` reads stdin.")
 @checkpoints_option
 @remote_options
 def verify(file: str | None, checkpoints_file: str | None, hub: str | None, as_json: bool) -> int:
@@ -385,10 +384,11 @@ def verify(file: str | None, checkpoints_file: str | None, hub: str | None, as_j
 
 
 @command.command("accept-loss")
-@click.option("--why", metavar="TEXT", required=True, help="Reason, recorded permanently in the chain.")
-@click.option("-y", "--yes", is_flag=True, help="Skip the confirmation prompt.")
+@reason_option("Reason, recorded permanently in the chain.", required=True)
+@renamed("--why", "--reason")
+@yes_option
 @remote_options
-def accept_loss(why: str, yes: bool, hub: str | None, as_json: bool) -> None:
+def accept_loss(reason: str, yes: bool, hub: str | None, as_json: bool) -> int:
     """Let a hub resume that stopped because the end of its records is lost.
 
     Try to restore the right database first: what is missing is lost for good, including submitted work. The chain
@@ -402,12 +402,14 @@ def accept_loss(why: str, yes: bool, hub: str | None, as_json: bool) -> None:
             raise HarchError("E0304", "nothing is lost", hint="`harch audit verify` checks the chain")
         if not yes:
             click.echo(clean(loss.sentence), err=True)
-            click.confirm("Continue without it?", abort=True, err=True)
-        done = client.audit.accept_loss(loss.lost_seq, why)
+        if not confirmed("continue without it?", yes=yes, as_json=as_json):
+            return EXIT_ERROR
+        done = client.audit.accept_loss(loss.lost_seq, reason)
     if as_json:
         emit_json(done)
     else:
         click.echo(f"the hub resumes; {clean(loss.sentence)}")
+    return EXIT_OK
 
 
 @command.command("export")

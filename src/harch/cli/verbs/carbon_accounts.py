@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from harch.base.errors import EXIT_ERROR, EXIT_OK, HarchError
+from harch.cli.options import file_option
 from harch.cli.remote import connect, hub_option, json_option, remote_options
 from harch.cli.verbs.audit import export_of, file_pieces, kept_by_others, write_export
 
@@ -293,7 +294,7 @@ def _kg(number: float) -> str:
 
 
 @click.command("verify")
-@click.option("--file", "file", metavar="FILE", help="Verify this export of a ledger instead of a hub's; `-` is stdin.")
+@file_option("Verify this export of a ledger instead of a hub's; `-` reads stdin.")
 @click.option("--audit", "audit", metavar="FILE", help="With --file: an export of the hub's audit chain.")
 @remote_options
 def verify(file: str | None, audit: str | None, hub: str | None, as_json: bool) -> int:

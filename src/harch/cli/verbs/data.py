@@ -13,6 +13,7 @@ import click
 from harch.base.errors import HarchError
 from harch.cli.inputs import DURATION
 from harch.cli.listing import Listing, list_options
+from harch.cli.options import reason_option
 from harch.cli.remote import connect, hub_option, remote_options
 from harch.cli.verb_group import VerbGroup
 from harch.cli.views.table import TableColumn
@@ -104,8 +105,10 @@ key_file_option = click.option(
 @click.argument("ref", metavar="NAME")
 @click.option("--authority", "authority_name", metavar="NAME", required=True, help="Authority that signs.")
 @key_file_option
-@click.option("--reason", metavar="TEXT", required=True, help="Reason, recorded in the audit chain.")
-@click.option("--valid", type=DURATION, default="10m", metavar="TIME", help="Validity of the signature.")
+@reason_option("Reason, recorded in the audit chain.", required=True)
+@click.option(
+    "--valid", type=DURATION, default="10m", show_default=True, metavar="DURATION", help="Validity of the signature."
+)
 @tag_options
 @remote_options
 def declassify(

@@ -26,7 +26,9 @@ def command() -> None:
 
 
 @command.command("plan")
-@click.option("--hours", type=click.IntRange(1, 60), default=PLAN_HOURS, show_default=True, help="Hours ahead.")
+@click.option(
+    "--hours", metavar="N", type=click.IntRange(1, 60), default=PLAN_HOURS, show_default=True, help="Hours ahead."
+)
 @click.option("--plot", is_flag=True, help="Draw bars instead of numbers: grid, agreements, own plants, battery.")
 @remote_options
 def plan(hours: int, plot: bool, hub: str | None, as_json: bool) -> None:
@@ -48,7 +50,9 @@ def plan(hours: int, plot: bool, hub: str | None, as_json: bool) -> None:
 
 
 @command.command("prices")
-@click.option("--hours", type=click.IntRange(1, 60), default=PLAN_HOURS, show_default=True, help="Hours ahead.")
+@click.option(
+    "--hours", metavar="N", type=click.IntRange(1, 60), default=PLAN_HOURS, show_default=True, help="Hours ahead."
+)
 @remote_options
 def prices(hours: int, hub: str | None, as_json: bool) -> None:
     """Show what a MWh costs in the next hours, carbon included.
@@ -81,7 +85,12 @@ def bids(hub: str | None, as_json: bool) -> None:
 
 @command.command("book")
 @click.option(
-    "--days", type=click.IntRange(1, 400), default=30, show_default=True, help="Days of deliveries to include."
+    "--days",
+    metavar="N",
+    type=click.IntRange(1, 400),
+    default=30,
+    show_default=True,
+    help="Days of deliveries to include.",
 )
 @remote_options
 def book(days: int, hub: str | None, as_json: bool) -> None:

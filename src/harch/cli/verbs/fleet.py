@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from harch.cli.listing import Listing, Sortable, list_options
+from harch.cli.options import limit_option, renamed
 from harch.cli.remote import connect, hub_option
 from harch.cli.views.table import TableColumn
-from harch.cli.watch import WatchCommand, watch_option, watched
+from harch.cli.watch import OLD_INTERVAL, WatchCommand, watch_option, watched
 
 if TYPE_CHECKING:
     from harch.sdk import Client, Gpu, Hub
@@ -36,19 +37,18 @@ _HUBS = (
 
 @click.command(cls=WatchCommand)
 @watch_option
-@click.option("--interval", type=click.FloatRange(0.1, 3600), hidden=True)  # how --watch was timed in earlier releases
+@renamed(OLD_INTERVAL, "--watch")
 @hub_option
 @list_options
-def hubs_command(watch_s: float | None, interval: float | None, hub: str | None, listing: Listing) -> int:
+def hubs_command(watch_s: float | None, hub: str | None, listing: Listing) -> int:
     """List hubs, as seen by the queried hub.
 
     AGE applies to every value in the row: the time since the hub's last heartbeat. A hub that is `suspected`
     is silent, `cut off` is alive without a link to the queried one; both show what they last reported. RTT is
     measured on the link.
     """
-    every_s = interval if watch_s is not None and interval is not None else watch_s
     with connect(hub) as client:
-        return watched(lambda: _show(client.hubs.list(), listing), every_s, clear=listing.is_table)
+        return watched(lambda: _show(client.hubs.list(), listing), watch_s, clear=listing.is_table)
 
 
 def _work(view: Hub) -> str:
@@ -118,7 +118,7 @@ _MODELS = (
 @click.option("--models", is_flag=True, help="Count by hub and model instead of listing each GPU.")
 @click.option("--model", metavar="MODEL", help="Only this model, e.g. h100-80gb.")
 @click.option("--status", type=click.Choice(["free", "allocated", "unavailable"]), help="Only GPUs with this status.")
-@click.option("--limit", type=click.IntRange(1, _ROWS_MAX), default=100, show_default=True, help="Maximum rows.")
+@limit_option(_ROWS_MAX, 100)
 @hub_option
 @list_options
 def gpus_command(

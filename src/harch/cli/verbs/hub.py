@@ -14,6 +14,8 @@ import click
 from harch.base.config import home_from_env, ports_from_env
 from harch.base.errors import HarchError
 from harch.base.hosts import read_host
+from harch.cli.inputs import duration_between
+from harch.cli.options import fleet_option, log_file_option, reason_option, renamed
 from harch.cli.remote import connect, json_option
 from harch.cli.verb_group import VerbGroup
 
@@ -23,13 +25,10 @@ if TYPE_CHECKING:
 
 
 def address_options(function: F) -> F:
-    fleet = click.option(
-        "--fleet", default="five-hubs", show_default=True, help="A shipped fleet, or the path of a fleet file."
-    )
     address = click.option(
         "--address", metavar="HOST:PORT", help="Address for peers (default: its peer port on loopback)."
     )
-    return fleet(address(function))
+    return fleet_option(address(function))
 
 
 def peer_address(hub_id: str, fleet: str, address: str | None) -> Address:
@@ -69,7 +68,7 @@ def parse_address(text: str) -> Address:
 @click.argument("hub", metavar="HUB")
 @click.option("--trust-domain", metavar="NAME", help="Permanent name of the federation, e.g. gpu.example.org.")
 @address_options
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@json_option
 def init(hub: str, trust_domain: str | None, fleet: str, address: str | None, as_json: bool) -> None:
     """Found a federation: its authority, and the keys and certificate of its first hub.
 
@@ -98,15 +97,24 @@ def init(hub: str, trust_domain: str | None, fleet: str, address: str | None, as
 # `harch hub invite`: let another hub into the federation.
 
 
+_INVITATION_S_MAX = 7 * 86_400.0
+
+
 @click.command("invite")
 @click.argument("hub", metavar="HUB")
 @click.option("--at", metavar="HUB", help="Hub on this machine that holds the authority, if there are several.")
 @click.option(
-    "--hours", type=click.FloatRange(0, 168, min_open=True), default=24, show_default=True, help="Validity in hours."
+    "--valid",
+    type=duration_between(1.0, _INVITATION_S_MAX),
+    default="24h",
+    show_default=True,
+    metavar="DURATION",
+    help="Validity, at most 7d.",
 )
+@renamed("--hours", "--valid", read=lambda hours: f"{hours}h")
 @click.option("--again", is_flag=True, help="Invite a current or former member again, with a new identity.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def invite(hub: str, at: str | None, hours: float, again: bool, as_json: bool) -> None:
+@json_option
+def invite(hub: str, at: str | None, valid: float, again: bool, as_json: bool) -> None:
     """Print an invitation for one hub: good once, until it expires.
 
     Its holder can join as that hub, so treat it like a password. Only its digest is kept. Works on the
@@ -123,7 +131,7 @@ def invite(hub: str, at: str | None, hours: float, again: bool, as_json: bool) -
 
     home = home_from_env()
     identity = HubIdentity(identity_folder(home, _holder(at)))
-    life = timedelta(hours=hours)
+    life = timedelta(seconds=valid)
     invitation = enrolment.invite(identity, hub.lower(), now=SystemClock().now(), life=life, again=again)
     if as_json:
         expires = iso(invitation.expires_at)
@@ -160,7 +168,7 @@ def _holder(at: str | None) -> str:
 @click.command("join")
 @click.argument("invitation")
 @address_options
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@json_option
 def join(invitation: str, fleet: str, address: str | None, as_json: bool) -> None:
     """Join a federation: create this hub's keys and get its certificate.
 
@@ -201,29 +209,29 @@ _REPORT_EVERY_S = 5.0
 
 
 def _options(function: F) -> F:
-    why = click.option("--why", default="", metavar="TEXT", help="Reason, shown with the change.")
-    return click.argument("hub", metavar="HUB")(why(json_option(function)))
+    reason = reason_option()(renamed("--why", "--reason")(json_option(function)))
+    return click.argument("hub", metavar="HUB")(reason)
 
 
 @click.command("cordon")
 @_options
-def cordon(hub: str, why: str, as_json: bool) -> None:
+def cordon(hub: str, reason: str, as_json: bool) -> None:
     """Start no new work at a hub, neither its own nor borrowed; running work continues."""
     with connect(hub) as client:
-        _say(as_json, client.hubs.cordon(hub.lower(), why=why), "is cordoned")
+        _say(as_json, client.hubs.cordon(hub.lower(), why=reason), "is cordoned")
 
 
 @click.command("drain")
 @click.option("--wait", is_flag=True, help="Wait until no work is left.")
 @_options
-def drain(hub: str, why: str, wait: bool, as_json: bool) -> None:
+def drain(hub: str, reason: str, wait: bool, as_json: bool) -> None:
     """Cordon a hub and move its work to other hubs.
 
     Running work is stopped gracefully and starts elsewhere if its rules allow it. `harch hubs` shows how much
     is left.
     """
     with connect(hub) as client:
-        closure = client.hubs.drain(hub.lower(), why=why)
+        closure = client.hubs.drain(hub.lower(), why=reason)
         if wait:
             closure = _wait(client, closure, quiet=as_json)
     _say(as_json, closure, "is drained" if not closure.remaining_total else "is being drained")
@@ -231,21 +239,21 @@ def drain(hub: str, why: str, wait: bool, as_json: bool) -> None:
 
 @click.command("retire")
 @_options
-def retire(hub: str, why: str, as_json: bool) -> None:
+def retire(hub: str, reason: str, as_json: bool) -> None:
     """Remove a hub from the federation permanently, once no work is left there.
 
     Its peers no longer wait for it. It can come back only with a new invitation (`harch hub invite --again`).
     """
     with connect(hub) as client:
-        _say(as_json, client.hubs.retire(hub.lower(), why=why), "has left the federation")
+        _say(as_json, client.hubs.retire(hub.lower(), why=reason), "has left the federation")
 
 
 @click.command("uncordon")
 @_options
-def uncordon(hub: str, why: str, as_json: bool) -> None:
+def uncordon(hub: str, reason: str, as_json: bool) -> None:
     """Let a cordoned or drained hub take work again."""
     with connect(hub) as client:
-        _say(as_json, client.hubs.open(hub.lower(), why=why), "takes work")
+        _say(as_json, client.hubs.open(hub.lower(), why=reason), "takes work")
 
 
 # `harch hub kill`: kill a hub of this machine without warning, to see that nothing is lost.
@@ -323,6 +331,7 @@ def _say(as_json: bool, closure: HubClosure, words: str) -> None:
 
 
 LEASE_S_MIN, LEASE_S_MAX = 3.0, 86_400.0  # as in `federation.leases`, which `--help` need not import
+_LEASE = duration_between(LEASE_S_MIN, LEASE_S_MAX)
 
 
 @click.group("hub", help="Run a hub; found or join a federation; cordon, drain or retire a hub.", cls=VerbGroup)
@@ -334,20 +343,24 @@ for _verb in (init, invite, join, cordon, uncordon, drain, retire, kill):
     command.add_command(_verb)
 
 
-@command.command("open", hidden=True)  # the name of `uncordon` in earlier releases
+@command.command("open", hidden=True)  # the name of `uncordon` in the release before
 @_options
 @click.pass_context
 def open_(context: click.Context, /, **options: object) -> None:
     """Let a cordoned or drained hub take work again."""
+    from harch.cli.output import note
+
+    note("`harch hub open` is deprecated: use `harch hub uncordon`")
     context.invoke(uncordon, **options)
 
 
 @command.command("serve", help="Serve one hub of a fleet until SIGTERM or Ctrl-C.")
 @click.argument("hub", metavar="HUB")
-@click.option("--fleet", default="five-hubs", show_default=True, help="A shipped fleet, or the path of a fleet file.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@fleet_option
+@click.option("--host", metavar="ADDRESS", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--scheduling",
+    metavar="FILE",
     type=click.Path(exists=True, dir_okay=False),
     help="Scheduling file (default: scheduling.toml in the hub's state folder).",
 )
@@ -358,19 +371,21 @@ def open_(context: click.Context, /, **options: object) -> None:
 )
 @click.option(
     "--lease-batch",
-    type=click.FloatRange(LEASE_S_MIN, LEASE_S_MAX),
-    default=600.0,
+    type=_LEASE,
+    default="10m",
     show_default=True,
-    help="Seconds that a peer may run work of this hub after the last contact.",
+    metavar="DURATION",
+    help="How long a peer may run work of this hub after the last contact.",
 )
 @click.option(
     "--lease-service",
-    type=click.FloatRange(LEASE_S_MIN, LEASE_S_MAX),
-    default=30.0,
+    type=_LEASE,
+    default="30s",
     show_default=True,
+    metavar="DURATION",
     help="Same, for inference.",
 )
-@click.option("--log-file", type=click.Path(dir_okay=False), help="Write a rotating log here instead of stderr.")
+@log_file_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON line once the hub listens.")
 def serve(
     hub: str,

@@ -10,10 +10,12 @@ import click
 
 from harch.base.errors import HarchError
 from harch.cli.failure import INTERRUPTED_EXIT_CODE
+from harch.cli.options import since_option, tail_option
 from harch.cli.remote import connect, remote_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from datetime import datetime
 
     from harch.sdk import Client, Event, Workload
 
@@ -27,10 +29,14 @@ _TAIL_MAX = 1_000_000
 @click.command()
 @click.argument("ref", metavar="ID")
 @click.option("-f", "--follow", "following", is_flag=True, help="Follow until the workload has ended.")
-@click.option("--rank", type=click.IntRange(min=0), default=0, show_default=True, help="Rank of the task in a gang.")
+@click.option(
+    "--rank", type=click.IntRange(min=0), default=0, show_default=True, metavar="N", help="Rank of the task in a gang."
+)
 @click.option("--all-ranks", is_flag=True, help="Every task of a gang, one after the other, each line with its rank.")
-@click.option("--attempt", type=click.IntRange(min=1), help="Attempt of a restarted workload (default: the newest).")
-@click.option("--tail", type=click.IntRange(0, _TAIL_MAX), metavar="N", help="Only the last N lines.")
+@click.option(
+    "--attempt", type=click.IntRange(min=1), metavar="N", help="Attempt of a restarted workload (default: the newest)."
+)
+@tail_option(_TAIL_MAX)
 @remote_options
 def logs_command(
     ref: str,
@@ -118,32 +124,47 @@ def _tasks(workload: Workload) -> int:
 
 
 _EVENTS_MAX = 100_000
+_EVENTS_DEFAULT = 100
 _PER_PAGE_MAX = 1000
 
 
 @click.command()
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new events until Ctrl-C.")
-@click.option("--after", type=click.IntRange(min=0), help="Start after this event number instead of at the newest.")
+@since_option("Events since this time, or this long ago, e.g. 10m.")
+@click.option("--after", type=click.IntRange(min=0), metavar="N", help="Events after this number.")
+@tail_option(_EVENTS_MAX, help="Only the newest N (default: 100, all with --since or --after).")
 @click.option(
-    "--limit", type=click.IntRange(1, _EVENTS_MAX), default=100, show_default=True, help="Maximum past events."
-)
+    "--limit", type=click.IntRange(1, _EVENTS_MAX), hidden=True
+)  # with --after the first ones, not the newest
 @remote_options
-def events_command(follow: bool, after: int | None, limit: int, hub: str | None, as_json: bool) -> int:
+def events_command(
+    follow: bool,
+    since: datetime | None,
+    after: int | None,
+    tail: int | None,
+    limit: int | None,
+    hub: str | None,
+    as_json: bool,
+) -> int:
     """Print events; -f follows.
 
     The newest events, oldest first. With --json one document, with -f --json one event per line.
     """
-    from harch.cli.output import emit_json
+    from harch.cli.output import emit_json, note
 
+    if limit is not None:
+        note("--limit is deprecated: use --tail")
     with connect(hub) as client:
+        if since is not None:
+            after = max(after or 0, last_before(client, since))
         if as_json and not follow:
-            items = list(_past(client, after, limit))
+            items = list(_past(client, after, tail, limit))
             emit_json({"items": items, "total": len(items)})
             return 0
         show: Callable[[Event], None] = emit_json if as_json else _show
         try:
             last = after
-            for event in _past(client, after, limit):
+            for event in _past(client, after, tail, limit):
                 show(event)
                 last = event.seq
             for event in client.events(last) if follow else ():
@@ -153,7 +174,27 @@ def events_command(follow: bool, after: int | None, limit: int, hub: str | None,
     return 0
 
 
-def _past(client: Client, after: int | None, limit: int) -> Iterator[Event]:
+def last_before(client: Client, since: datetime) -> int:
+    """The number of the last event before a time; 0 if all are later. By halving: a hub may have millions."""
+    low, high = 0, client.event_page(limit=1).last_seq
+    while low < high:
+        middle = (low + high) // 2
+        following = client.event_page(middle, limit=1).items  # the first after it, as those of others are not shown
+        if following and following[0].at < since:
+            low = following[0].seq
+        else:
+            high = middle
+    return low
+
+
+def _past(client: Client, after: int | None, tail: int | None, limit: int | None) -> Iterable[Event]:
+    if after is None:
+        return _pages(client, None, next((one for one in (tail, limit) if one is not None), _EVENTS_DEFAULT))
+    found = _pages(client, after, _EVENTS_MAX if limit is None else limit)
+    return found if tail is None else deque(found, maxlen=tail)
+
+
+def _pages(client: Client, after: int | None, limit: int) -> Iterator[Event]:
     while limit > 0:
         page = client.event_page(after, limit=min(limit, _PER_PAGE_MAX))
         yield from page.items

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from harch.base.errors import EXIT_INFEASIBLE, EXIT_OK, HarchError
+from harch.base.errors import EXIT_ERROR, EXIT_INFEASIBLE, EXIT_OK
 from harch.cli.listing import Listing, Sortable, list_options
+from harch.cli.options import check_can_prompt, confirmed, reason_option, renamed, yes_option
 from harch.cli.remote import connect, hub_option, remote_options
 from harch.cli.verb_group import VerbGroup
 from harch.cli.views.table import TableColumn
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 _WAIT_EVERY_S = 0.5
 _NODES = (
@@ -49,7 +51,10 @@ _ZONES = (
     TableColumn("RACKS", 5),
     TableColumn("NOTES", 3, takes_rest=True),
 )
-_why = click.option("--why", default="", metavar="TEXT", help="Reason, shown with the change.")
+
+
+def _reason(command: F) -> F:
+    return reason_option()(renamed("--why", "--reason")(command))
 
 
 class _Amount(click.ParamType[float]):
@@ -108,12 +113,12 @@ def _node_row(node: Node) -> tuple[object, ...]:
 
 @command.command("cordon")
 @click.argument("nodes", metavar="NODE...", nargs=-1, required=True)
-@_why
+@_reason
 @remote_options
-def cordon(nodes: tuple[str, ...], why: str, hub: str | None, as_json: bool) -> None:
+def cordon(nodes: tuple[str, ...], reason: str, hub: str | None, as_json: bool) -> None:
     """Cordon nodes: no new work starts there, running work continues."""
     with connect(hub) as client:
-        changed = [client.nodes.cordon(node, why=why) for node in nodes]
+        changed = [client.nodes.cordon(node, why=reason) for node in nodes]
     _say(as_json, changed, lambda node: f"cordoned {node.id}; {_tasks(node)} still running")
 
 
@@ -129,16 +134,16 @@ def uncordon(nodes: tuple[str, ...], hub: str | None, as_json: bool) -> None:
 
 @command.command("drain")
 @click.argument("nodes", metavar="NODE...", nargs=-1, required=True)
-@_why
+@_reason
 @click.option("--wait", is_flag=True, help="Wait until nothing runs there.")
 @remote_options
-def drain(nodes: tuple[str, ...], why: str, wait: bool, hub: str | None, as_json: bool) -> None:
+def drain(nodes: tuple[str, ...], reason: str, wait: bool, hub: str | None, as_json: bool) -> None:
     """Cordon nodes and move their work elsewhere.
 
     It is stopped gracefully, requeued and started elsewhere, from its own checkpoint folder.
     """
     with connect(hub) as client:
-        changed = [client.nodes.drain(node, why=why) for node in nodes]
+        changed = [client.nodes.drain(node, why=reason) for node in nodes]
         while wait and any(node.tasks for node in changed):
             time.sleep(_WAIT_EVERY_S)
             changed = [client.nodes.get(node) for node in nodes]
@@ -149,25 +154,25 @@ def drain(nodes: tuple[str, ...], why: str, wait: bool, hub: str | None, as_json
 @click.argument("gpus", metavar="GPU...", nargs=-1, required=True)
 @click.option("--unhealthy", is_flag=True, help="Give these GPUs no new work.")
 @click.option("--healthy", is_flag=True, help="Use these GPUs again.")
-@_why
+@_reason
 @remote_options
-def mark(gpus: tuple[str, ...], unhealthy: bool, healthy: bool, why: str, hub: str | None, as_json: bool) -> None:
+def mark(gpus: tuple[str, ...], unhealthy: bool, healthy: bool, reason: str, hub: str | None, as_json: bool) -> None:
     """Mark GPUs as unhealthy, or as healthy again; running work continues."""
     if unhealthy == healthy:
         raise click.UsageError("pass either --unhealthy or --healthy")
     word = "healthy" if healthy else "unhealthy"
     with connect(hub) as client:
-        changed = [client.nodes.mark(gpu, healthy=healthy, why=why) for gpu in gpus]
+        changed = [client.nodes.mark(gpu, healthy=healthy, why=reason) for gpu in gpus]
     _say(as_json, changed, lambda gpu: f"marked {gpu.id} as {word}, now {gpu.status}")
 
 
 @command.command("cool")
 @click.argument("zone", required=False)
 @click.argument("kilowatts", metavar="KW", type=_Amount(), required=False)
-@_why
+@_reason
 @hub_option
 @list_options
-def cool(zone: str | None, kilowatts: float | None, why: str, hub: str | None, listing: Listing) -> None:
+def cool(zone: str | None, kilowatts: float | None, reason: str, hub: str | None, listing: Listing) -> None:
     """Set the heat that a cooling zone can remove, in kW; without arguments, list the zones.
 
     `full` is the value of the fleet file. Less than the current heat stops new work there and evicts nothing.
@@ -178,7 +183,7 @@ def cool(zone: str | None, kilowatts: float | None, why: str, hub: str | None, l
         if zone is None or kilowatts is None:
             listing.show(client.nodes.cooling_zones(), _ZONES, _zone_row, name=lambda zone: zone.id)
             return
-        changed = client.nodes.set_cooling(zone, _unless_full(kilowatts), why=why)
+        changed = client.nodes.set_cooling(zone, _unless_full(kilowatts), why=reason)
     _say(
         listing.output == "json",
         [changed],
@@ -188,20 +193,20 @@ def cool(zone: str | None, kilowatts: float | None, why: str, hub: str | None, l
 
 @command.command("link")
 @click.argument("subject", metavar="NODE|RACK")
-@click.argument("factor", type=_Amount())
-@_why
+@click.argument("factor", metavar="FACTOR", type=_Amount())
+@_reason
 @remote_options
-def link(subject: str, factor: float, why: str, hub: str | None, as_json: bool) -> None:
+def link(subject: str, factor: float, reason: str, hub: str | None, as_json: bool) -> None:
     """Set the health of a link: the NVLink of a node, or the uplink of a rack.
 
     FACTOR is a share of its bandwidth, e.g. 0.5, or `full`. A node with failed NVLink (0) still has PCIe.
     """
     with connect(hub) as client:
         if subject in {rack.id for rack in client.nodes.racks()}:
-            rack = client.nodes.set_uplink(subject, _unless_full(factor), why=why)
+            rack = client.nodes.set_uplink(subject, _unless_full(factor), why=reason)
             _say(as_json, [rack], lambda rack: f"the uplink of {rack.id} works at {rack.uplink_factor:g}")
         else:
-            node = client.nodes.set_nvlink(subject, _unless_full(factor), why=why)
+            node = client.nodes.set_nvlink(subject, _unless_full(factor), why=reason)
             _say(as_json, [node], lambda node: f"the NVLink of {node.id} works at {node.nvlink_factor:g}")
 
 
@@ -292,7 +297,7 @@ def _unless_full(amount: float) -> float | None:
 @click.command()
 @click.argument("ref", metavar="WORKLOAD")
 @click.option("--apply", is_flag=True, help="Apply the moves, after confirmation.")
-@click.option("-y", "--yes", is_flag=True, help="Skip the confirmation prompt.")
+@yes_option
 @remote_options
 def defrag_command(ref: str, apply: bool, yes: bool, hub: str | None, as_json: bool) -> int:
     """Plan and apply moves that make room for a waiting workload.
@@ -302,15 +307,16 @@ def defrag_command(ref: str, apply: bool, yes: bool, hub: str | None, as_json: b
     """
     from harch.cli.output import clean, emit_json
 
-    if apply and as_json and not yes:
-        raise HarchError("E0201", "cannot prompt with --apply --json", hint="pass --yes")
+    if apply:
+        check_can_prompt(yes=yes, as_json=as_json)
     with connect(hub) as client:
         plan = client.nodes.defragment(ref)
         if not as_json:
             _show(plan)
         if apply and plan.possible:
-            if not yes:
-                click.confirm(f"stop {len(plan.moves)} and restart them elsewhere?", abort=True)
+            question = f"stop {len(plan.moves)} and restart them elsewhere?"
+            if not confirmed(question, yes=yes, as_json=as_json):
+                return EXIT_ERROR
             plan = client.nodes.defragment(ref, apply=True)
             if not as_json:
                 click.echo(f"moving: {len(plan.moves)}; `harch why {clean(ref)}` shows what is reserved for it")

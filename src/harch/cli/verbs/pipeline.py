@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,12 +12,14 @@ from harch.base.errors import HarchError
 from harch.cli.failure import INTERRUPTED_EXIT_CODE
 from harch.cli.inputs import DURATION
 from harch.cli.listing import Listing, list_options
+from harch.cli.options import confirmed, file_input, reason_option, renamed, tail_option, yes_option
 from harch.cli.pipelines.actions import approvals, approve, dead, reject, replay
 from harch.cli.pipelines.apply import apply, schema, update
 from harch.cli.pipelines.top import top
-from harch.cli.remote import connect, hub_option, remote_options
+from harch.cli.remote import connect, hub_option, json_option, remote_options
 from harch.cli.verb_group import VerbGroup
 from harch.cli.verbs.data import key_file_option, read_key
+from harch.cli.verbs.logs import last_lines
 from harch.cli.views.table import TableColumn
 
 if TYPE_CHECKING:
@@ -32,11 +33,11 @@ if TYPE_CHECKING:
 @click.command("results")
 @click.argument("name")
 @click.option("-f", "--follow", is_flag=True, help="Follow until Ctrl-C.")
-@click.option(
-    "-n", "--last", type=click.IntRange(1, 200), default=20, show_default=True, help="Number of newest windows."
-)
+@tail_option(200, 20, "Number of newest windows.", least=1)
+@renamed("--last", "--tail")
+@renamed("-n", "--tail")
 @remote_options
-def results(name: str, follow: bool, last: int, hub: str | None, as_json: bool) -> int:
+def results(name: str, follow: bool, tail: int, hub: str | None, as_json: bool) -> int:
     """Print the output of the last stage of a pipeline without `act`: features, or outputs of models.
 
     One line per row. With --json, one document; with -f as well, one per row.
@@ -44,7 +45,7 @@ def results(name: str, follow: bool, last: int, hub: str | None, as_json: bool) 
     from harch.cli.output import clean, emit_json
 
     with connect(hub) as client:
-        page = client.pipelines.results(name, after=-last)
+        page = client.pipelines.results(name, after=-tail)
         if as_json and not follow:
             emit_json(page)
             return 0
@@ -71,15 +72,20 @@ def line_of(one: PipelineResult) -> str:
 
 
 @click.command("sign")
-@click.argument("file", type=click.Path(dir_okay=False), metavar="FILE")
+@file_input("The pipeline file.", type=click.Path(dir_okay=False))
 @click.option("--export", "export_name", metavar="NAME", required=True, help="The export, by its name in the file.")
 @click.option("--authority", "authority_name", metavar="NAME", required=True, help="Authority that signs.")
 @key_file_option
-@click.option("--reason", metavar="TEXT", required=True, help="Reason, written to the pipeline file.")
+@reason_option("Reason, written to the pipeline file.", required=True)
 @click.option(
-    "--valid", type=DURATION, default="1d", metavar="TIME", help="Time within which the file must be applied."
+    "--valid",
+    type=DURATION,
+    default="1d",
+    show_default=True,
+    metavar="DURATION",
+    help="Time within which the file must be applied.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The statement alone, as JSON.")
+@json_option
 def sign_export(
     file: str, export_name: str, authority_name: str, key_file: str, reason: str, valid: float, as_json: bool
 ) -> None:
@@ -251,7 +257,7 @@ def scale(name: str, counts: tuple[str, ...], hub: str | None, as_json: bool) ->
 
 @command.command("halt")
 @click.argument("name")
-@click.option("--reason", default="", metavar="TEXT", help="Shown with the pipeline, and stored in the audit chain.")
+@reason_option("Reason, shown with the pipeline and recorded in the audit chain.")
 @remote_options
 def halt(name: str, reason: str, hub: str | None, as_json: bool) -> None:
     """Emergency stop: send no action until `harch pipeline resume NAME`.
@@ -279,7 +285,8 @@ def resume(name: str, hub: str | None, as_json: bool) -> None:
 
 @command.command("drain")
 @click.argument("name")
-@click.option("-w", "--wait", is_flag=True, help="Wait until it is drained.")
+@click.option("--wait", is_flag=True, help="Wait until it is drained.")
+@renamed("-w", "--wait", is_flag=True)
 @remote_options
 def drain(name: str, wait: bool, hub: str | None, as_json: bool) -> None:
     """Drain a pipeline: sources stop first, then each stage once its input is empty.
@@ -298,17 +305,13 @@ def drain(name: str, wait: bool, hub: str | None, as_json: bool) -> None:
 
 @command.command("rm")
 @click.argument("name")
-@click.option("-y", "--yes", is_flag=True, help="Skip the confirmation prompt.")
+@yes_option
 @remote_options
 def rm(name: str, yes: bool, hub: str | None, as_json: bool) -> int:
     """Stop a pipeline and delete its streams, state, ledger and files. The audit chain stays."""
     from harch.cli.output import clean, emit_json
 
-    if not yes and (as_json or not sys.stdin.isatty()):
-        raise HarchError(
-            "E0201", "cannot prompt for confirmation: pass --yes", hint="`-y` removes without confirmation"
-        )
-    if not yes and not click.confirm(f"remove `{name}` and all its data?"):
+    if not confirmed(f"remove `{name}` and all its data?", yes=yes, as_json=as_json):
         return 1
     with connect(hub) as client:
         found = client.pipelines.remove(name)
@@ -328,8 +331,9 @@ def rm(name: str, yes: bool, hub: str | None, as_json: bool) -> int:
 @click.argument("name")
 @click.argument("worker", required=False)
 @click.option("-f", "--follow", is_flag=True, help="Follow until Ctrl-C.")
+@tail_option(100_000, help="Only the last N lines of each.")
 @remote_options
-def logs(name: str, worker: str | None, follow: bool, hub: str | None, as_json: bool) -> int:
+def logs(name: str, worker: str | None, follow: bool, tail: int | None, hub: str | None, as_json: bool) -> int:
     """Print worker logs: of WORKER (`think-0`), of a stage (`think`), or of all.
 
     The last 64 kB of each; with several workers, each line starts with the worker's name.
@@ -341,13 +345,14 @@ def logs(name: str, worker: str | None, follow: bool, hub: str | None, as_json: 
     with connect(hub) as client:
         wanted = _workers(client, name, worker)
         if as_json:
-            outputs = {one: client.pipelines.log(name, one, offset=-TAIL_BYTES).data for one in wanted}
+            pieces = {one: client.pipelines.log(name, one, offset=-TAIL_BYTES).data for one in wanted}
+            outputs = {one: data if tail is None else last_lines([data], tail) for one, data in pieces.items()}
             emit_json(
                 {"items": [{"worker": one, "text": text.decode(errors="replace")} for one, text in outputs.items()]}
             )
             return 0
         try:
-            _print_logs(client, name, wanted, follow)
+            _print_logs(client, name, wanted, follow, tail)
         except KeyboardInterrupt:
             return INTERRUPTED_EXIT_CODE
     return 0
@@ -361,7 +366,7 @@ def _workers(client: Client, name: str, wanted: str | None) -> list[str]:
     return chosen or [wanted]  # a worker that is gone may have left its log
 
 
-def _print_logs(client: Client, name: str, workers: list[str], follow: bool) -> None:
+def _print_logs(client: Client, name: str, workers: list[str], follow: bool, tail: int | None) -> None:
     from harch.cli.output import clean
 
     offsets = dict.fromkeys(workers, -TAIL_BYTES)
@@ -370,10 +375,12 @@ def _print_logs(client: Client, name: str, workers: list[str], follow: bool) -> 
             piece = client.pipelines.log(name, worker, offset=offsets[worker])
             offsets[worker] = piece.next_offset
             prefix = f"{worker}: " if len(workers) > 1 else ""
-            for line in piece.data.decode(errors="replace").splitlines():
+            data = piece.data if tail is None else last_lines([piece.data], tail)
+            for line in data.decode(errors="replace").splitlines():
                 click.echo(clean(f"{prefix}{line}"))
         if not follow:
             return
+        tail = None  # of the past only
         _pause()
 
 

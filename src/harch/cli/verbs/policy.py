@@ -8,6 +8,7 @@ import click
 
 from harch.base.errors import EXIT_CHANGES, EXIT_ERROR, EXIT_OK, EXIT_REFUSED
 from harch.base.ids import DEFAULT_TENANT
+from harch.cli.options import fleet_option
 from harch.cli.policy.prove import prove
 from harch.cli.remote import connect, json_option, remote_options
 from harch.cli.verb_group import VerbGroup
@@ -15,13 +16,6 @@ from harch.cli.verb_group import VerbGroup
 if TYPE_CHECKING:
     from harch.wire.policies import PolicyStatus
 
-fleet_option = click.option(
-    "--fleet",
-    metavar="NAME",
-    default="five-hubs",
-    show_default=True,
-    help="A shipped fleet, or the path of a fleet file.",
-)
 DIFFERENCES_LISTED = 20
 
 
@@ -84,12 +78,20 @@ def test(bundle: str, fleet: str, as_json: bool) -> int:
 
 @command.command("explain")
 @click.argument("workload", metavar="FILE|ID")
-@click.option("--bundle", default="default", show_default=True, help="Bundle to evaluate besides the built-in rules.")
+@click.option(
+    "--bundle",
+    metavar="BUNDLE",
+    default="default",
+    show_default=True,
+    help="Bundle to evaluate besides the built-in rules.",
+)
 @click.option(
     "--tag", "tags", metavar="FILE", multiple=True, help="Tag of data that it reads, YAML or JSON. Repeatable."
 )
-@click.option("--at", "at", metavar="HUB", multiple=True, help="Hub with a copy of that data (default: all).")
-@click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="Tenant of the workload.")
+@click.option(
+    "--at", "at", metavar="HUB", multiple=True, help="Hub with a copy of that data (default: all). Repeatable."
+)
+@click.option("--tenant", metavar="NAME", default=DEFAULT_TENANT, show_default=True, help="Tenant of the workload.")
 @fleet_option
 @remote_options
 def explain(

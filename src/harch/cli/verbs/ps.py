@@ -9,6 +9,7 @@ import click
 
 from harch.base.errors import HarchError
 from harch.cli.listing import Listing, Sortable, list_options
+from harch.cli.options import limit_option, renamed
 from harch.cli.remote import connect, hub_option
 from harch.cli.views.table import TableColumn
 from harch.cli.watch import WatchCommand, watch_option, watched
@@ -40,21 +41,19 @@ _COLUMNS = (
 
 @click.command(cls=WatchCommand)
 @click.option("--all-hubs", "everywhere", is_flag=True, help="Unfinished work of all hubs, with owner and runner.")
-@click.option("--all", "everywhere_before", is_flag=True, hidden=True)  # its name in earlier releases
+@renamed("--all", "--all-hubs", is_flag=True)
 @click.option("--borrowed", is_flag=True, help="Borrowed work instead of the hub's own.")
-@click.option("--guests", "borrowed_before", is_flag=True, hidden=True)  # its name in earlier releases
+@renamed("--guests", "--borrowed", is_flag=True)
 @click.option("-a", "--all-states", is_flag=True, help="Include ended workloads.")
 @click.option("--tenant", metavar="NAME", help="Only this tenant (for operators, who see all).")
 @click.option("--status", metavar="STATUS", help="Only this status, e.g. pending or failed.")
-@click.option("--limit", type=click.IntRange(1, _ROWS_MAX), default=100, show_default=True, help="Maximum rows.")
+@limit_option(_ROWS_MAX, 100)
 @watch_option
 @hub_option
 @list_options
 def command(
     everywhere: bool,
-    everywhere_before: bool,
     borrowed: bool,
-    borrowed_before: bool,
     all_states: bool,
     tenant: str | None,
     status: str | None,
@@ -68,7 +67,6 @@ def command(
     Newest first; by default only unfinished ones of the queried hub. With --watch -o json, one document per
     line. With --all-hubs, hubs that do not answer within 2 s are named on stderr, and in the JSON under `silent_hubs`.
     """
-    borrowed, everywhere = borrowed or borrowed_before, everywhere or everywhere_before
     if everywhere and (borrowed or all_states):
         raise HarchError("E0201", "--all-hubs excludes --borrowed and --all-states", hint="query each hub: --hub NAME")
     active = not all_states and status is None

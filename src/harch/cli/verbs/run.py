@@ -5,13 +5,17 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from typing import TYPE_CHECKING
 
 import click
 
 from harch.base.errors import HarchError
 from harch.cli.failure import INTERRUPTED_EXIT_CODE
-from harch.cli.inputs import DURATION, MEMORY, env_pairs
+from harch.cli.inputs import DURATION, MEMORY, MOMENT_AHEAD, env_pairs
 from harch.cli.remote import connect, remote_options
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 LEVELS = ("island", "node", "rack", "row", "hub")  # written out: importing the types would cost `--help` its speed
 CLASSES = ("inference", "interactive", "training")
@@ -61,31 +65,42 @@ _FIELD = re.compile(r"`([a-z_.]+)`")
 @click.option("--cpus", type=float, metavar="N", help="CPU cores of each task.")
 @click.option("--memory", type=MEMORY, metavar="SIZE", help="Main memory of each task, e.g. 16GB.")
 @click.option("--tasks", type=int, default=1, metavar="N", help="A gang of N tasks, started together or not at all.")
-@click.option("--env", "-e", multiple=True, metavar="A=B", help="Environment variable; `A` alone passes its value.")
-@click.option("--secret", multiple=True, metavar="NAME", help="A stored secret, as a file in $HARCH_SECRETS.")
+@click.option(
+    "--env", "-e", multiple=True, metavar="A=B", help="Environment variable; `A` alone passes its value. Repeatable."
+)
+@click.option(
+    "--secret", multiple=True, metavar="NAME", help="A stored secret, as a file in $HARCH_SECRETS. Repeatable."
+)
 @click.option("--country", multiple=True, metavar="CC", help="Where it may run, e.g. MA: a hard rule. Repeatable.")
 @click.option("--stay-home", is_flag=True, help="Never lend it to another hub, even if it waits here.")
 @click.option(
     "--data", multiple=True, metavar="NAME", help="Data it reads; its tag limits where it may run. Repeatable."
 )
-@click.option("--output", multiple=True, metavar="NAME", help="Data it produces, with the tags of what it read.")
+@click.option(
+    "--output", multiple=True, metavar="NAME", help="Data it produces, with the tags of what it read. Repeatable."
+)
 @click.option("--workdir", metavar="DIR", help="Folder shared by the node (default: a fresh one).")
 @click.option("--class", "turn_class", type=click.Choice(CLASSES), help="Scheduling class (default: training).")
-@click.option("--priority", type=click.Choice(["low", "normal", "high", "critical"]), default="normal")
-@click.option("--slack", type=DURATION, metavar="TIME", help="Maximum delay of its start, for cleaner power.")
 @click.option(
-    "--finish-by", metavar="WHEN", help="Delay its start as far as it can end by then, e.g. 2026-12-24T06:00:00Z."
+    "--priority", type=click.Choice(["low", "normal", "high", "critical"]), default="normal", help="Default: normal."
+)
+@click.option("--slack", type=DURATION, metavar="DURATION", help="Maximum delay of its start, for cleaner power.")
+@click.option(
+    "--finish-by",
+    type=MOMENT_AHEAD,
+    metavar="TIME",
+    help="Delay its start as far as it can end by then: 2026-12-24T06:00:00Z, or 6h from now.",
 )
 @click.option("--carbon-aware", is_flag=True, help="Let the plan choose where it runs, for cleaner power.")
 @click.option("--no-carbon", is_flag=True, help="Start at once where there is room, whatever the hub's setting.")
 @click.option("--carbon-max", type=float, metavar="G", help="Hard limit on its emissions, in grams.")
 @click.option("--carbon-ceiling", type=float, metavar="G", help="Hard limit on the forecast intensity, in g/kWh.")
-@click.option("--expect", type=DURATION, metavar="TIME", help="Expected run time (default: --max-duration).")
-@click.option("--max-duration", type=DURATION, metavar="TIME", help="Time limit; it fails when it runs longer.")
+@click.option("--expect", type=DURATION, metavar="DURATION", help="Expected run time (default: --max-duration).")
+@click.option("--max-duration", type=DURATION, metavar="DURATION", help="Time limit; it fails when it runs longer.")
 @click.option(
     "--modelled-duration",
     type=DURATION,
-    metavar="TIME",
+    metavar="DURATION",
     help="Run no process; hold the GPUs for this time. Always labelled `modelled`.",
 )
 @click.option("-d", "--detach", is_flag=True, help="Do not follow: print the id and return.")
@@ -113,7 +128,7 @@ def command(
     turn_class: str | None,
     priority: str,
     slack: float | None,
-    finish_by: str | None,
+    finish_by: datetime | None,
     carbon_aware: bool,
     no_carbon: bool,
     carbon_max: float | None,
@@ -129,6 +144,7 @@ def command(
 
     Exits with the exit code of the command; 1 if it was cancelled or lost. Ctrl-C stops following, not the work.
     """
+    from harch.base.clock import iso
     from harch.cli import follow
     from harch.cli.output import emit_json, note
     from harch.workloads.check import checked
@@ -152,7 +168,7 @@ def command(
     carbon = {
         "aware": False if no_carbon else carbon_aware or None,
         "slack_s": slack,
-        "finish_by": finish_by,
+        "finish_by": finish_by and iso(finish_by),
         "duration_s": expect,
         "g_max": carbon_max,
         "g_per_kwh_max": carbon_ceiling,

@@ -9,6 +9,7 @@ import click
 
 from harch.base.errors import HarchError
 from harch.cli.listing import Listing, list_options
+from harch.cli.options import file_option, renamed
 from harch.cli.remote import connect, hub_option, remote_options
 from harch.cli.verb_group import VerbGroup
 from harch.cli.views.table import TableColumn
@@ -26,15 +27,16 @@ def command() -> None:
 
 @command.command("set")
 @click.argument("name")
-@click.option("--from-file", metavar="FILE", help="Read the value from this file instead of stdin.")
+@file_option("Read the value from this file instead of stdin.")
+@renamed("--from-file", "--file")
 @remote_options
-def set_(name: str, from_file: str | None, hub: str | None, as_json: bool) -> None:
+def set_(name: str, file: str | None, hub: str | None, as_json: bool) -> None:
     """Store a secret, or replace it.
 
     The value comes from stdin or a file, never from the command line, where other users of the machine could read it.
     One newline at its end is dropped.
     """
-    value = _value(name, from_file)
+    value = _value(name, file)
     with connect(hub) as client:
         client.secrets.set(name, value)
     _say(as_json, name, "stored")

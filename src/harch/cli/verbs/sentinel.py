@@ -14,6 +14,7 @@ from types import ModuleType
 import click
 
 from harch.base.errors import EXIT_ERROR, EXIT_OK, HarchError
+from harch.cli.options import log_file_option
 from harch.cli.remote import json_option
 from harch.cli.telemetry.alerts import alerts
 from harch.cli.telemetry.logs import logs
@@ -30,7 +31,7 @@ def rules() -> None:
 
 
 @rules.command("check")
-@click.argument("paths", nargs=-1, required=True, type=click.Path(dir_okay=False))
+@click.argument("paths", metavar="FILE...", nargs=-1, required=True, type=click.Path(dir_okay=False))
 @json_option
 def check(paths: tuple[str, ...], as_json: bool) -> None:
     """Validate rule files: expressions, templates, labels and durations, with the place of every error."""
@@ -131,16 +132,27 @@ command.add_command(traces)
 
 
 @command.command("serve")
-@click.option("--data", "data", required=True, type=click.Path(file_okay=False), help="Folder for all telemetry.")
-@click.option("--listen", default="127.0.0.1:9090", show_default=True, help="Address and port.")
 @click.option(
-    "--config", "configs", multiple=True, type=click.Path(dir_okay=False), help="Targets and rules: prometheus.yml."
+    "--data", "data", metavar="DIR", required=True, type=click.Path(file_okay=False), help="Folder for all telemetry."
 )
-@click.option("--alerts", "alert_config", type=click.Path(dir_okay=False), help="Settings as in alertmanager.yml.")
-@click.option("--settings", type=click.Path(dir_okay=False), help="Limits, time window and retention, TOML.")
-@click.option("--token-file", type=click.Path(dir_okay=False), help="Token that callers must send.")
-@click.option("--hub-url", help="Accept callers with a key of this hub.")
-@click.option("--log-file", type=click.Path(dir_okay=False), help="Write a rotating log here instead of stderr.")
+@click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:9090", show_default=True, help="Address and port.")
+@click.option(
+    "--config",
+    "configs",
+    metavar="FILE",
+    multiple=True,
+    type=click.Path(dir_okay=False),
+    help="Targets and rules: prometheus.yml. Repeatable.",
+)
+@click.option(
+    "--alerts", "alert_config", metavar="FILE", type=click.Path(dir_okay=False), help="Settings as in alertmanager.yml."
+)
+@click.option(
+    "--settings", metavar="FILE", type=click.Path(dir_okay=False), help="Limits, time window and retention, TOML."
+)
+@click.option("--token-file", metavar="FILE", type=click.Path(dir_okay=False), help="Token that callers must send.")
+@click.option("--hub-url", metavar="URL", help="Accept callers with a key of this hub.")
+@log_file_option
 def serve(
     data: str,
     listen: str,

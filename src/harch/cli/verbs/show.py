@@ -27,7 +27,12 @@ TIMED_OUT_EXIT_CODE = 124  # as of `timeout`
 @click.command()
 @click.argument("ref", metavar="ID")
 @click.option(
-    "--events", type=click.IntRange(0, 1000), default=_EVENTS, show_default=True, help="Newest events to show."
+    "--events",
+    metavar="N",
+    type=click.IntRange(0, 1000),
+    default=_EVENTS,
+    show_default=True,
+    help="Newest events to show.",
 )
 @remote_options
 def show_command(ref: str, events: int, hub: str | None, as_json: bool) -> None:
@@ -118,7 +123,7 @@ def _sentence(event: Event) -> str:
 @click.command()
 @click.argument("refs", metavar="ID...", nargs=-1, required=True)
 @click.option("--for", "what", type=click.Choice(["running", "ended"]), default="ended", help="Default: ended.")
-@click.option("--timeout", "timeout_s", type=DURATION, metavar="TIME", help="Give up after this time, e.g. 10m.")
+@click.option("--timeout", "timeout_s", type=DURATION, metavar="DURATION", help="Give up after this time, e.g. 10m.")
 @remote_options
 def wait_command(refs: tuple[str, ...], what: str, timeout_s: float | None, hub: str | None, as_json: bool) -> int:
     """Wait until workloads run, or have ended.

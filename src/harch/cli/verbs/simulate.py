@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harch.cli.options import fleet_option
+from harch.cli.remote import json_option
 from harch.cli.verb_group import VerbGroup
 
 if TYPE_CHECKING:
@@ -26,15 +28,30 @@ def command() -> None:
 
 
 @command.command()
-@click.option("--nodes", required=True, type=_FILE, help="Node list: sn,cpu_milli,memory_mib,gpu,model.")
 @click.option(
-    "--pods", required=True, type=_FILE, help="Requests: name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec."
+    "--nodes", metavar="FILE", required=True, type=_FILE, help="Node list: sn,cpu_milli,memory_mib,gpu,model."
+)
+@click.option(
+    "--pods",
+    metavar="FILE",
+    required=True,
+    type=_FILE,
+    help="Requests: name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec.",
 )
 @click.option(
     "--policy", type=click.Choice(_PLACEMENT_POLICIES), default="harch", show_default=True, help="Placement policy."
 )
-@click.option("--load", type=float, default=1.0, show_default=True, help="Arriving GPU demand, relative to capacity.")
-@click.option("--seed", type=int, default=42, show_default=True, help="Seed for the order of arrivals and equal nodes.")
+@click.option(
+    "--load", metavar="X", type=float, default=1.0, show_default=True, help="Arriving GPU demand, relative to capacity."
+)
+@click.option(
+    "--seed",
+    metavar="N",
+    type=int,
+    default=42,
+    show_default=True,
+    help="Seed for the order of arrivals and equal nodes.",
+)
 @click.option(
     "--history",
     type=click.Choice(["trace", "online"]),
@@ -42,7 +59,7 @@ def command() -> None:
     show_default=True,
     help="What harch knows of the mix: the whole trace, as FGD does, or past arrivals.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@json_option
 def placement(
     nodes: Path, pods: Path, policy: Policy, load: float, seed: int, history: HistorySource, as_json: bool
 ) -> None:
@@ -68,9 +85,10 @@ def placement(
 
 
 @command.command()
-@click.option("--fleet", default="five-hubs", show_default=True, help="A shipped fleet, or the path of a fleet file.")
+@fleet_option
 @click.option(
     "--workload",
+    metavar="SOURCE",
     default="gen:saturated",
     show_default=True,
     help="gen:MIX (shipped, or the path of a TOML file), or the path of a trace in CSV.",
@@ -82,9 +100,9 @@ def placement(
     show_default=True,
     help="Scheduling policy; blind is harch without topology awareness.",
 )
-@click.option("--hours", type=float, help="Hours to replay (default: the whole workload).")
-@click.option("--seed", type=int, default=42, show_default=True, help="Seed of the generated arrivals.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("--hours", metavar="N", type=float, help="Hours to replay (default: the whole workload).")
+@click.option("--seed", metavar="N", type=int, default=42, show_default=True, help="Seed of the generated arrivals.")
+@json_option
 def fleet(fleet: str, workload: str, policy: FleetPolicy, hours: float | None, seed: int, as_json: bool) -> None:
     """Replay arrivals, departures, gangs, queueing and preemption over all hubs.
 
@@ -106,9 +124,11 @@ def fleet(fleet: str, workload: str, policy: FleetPolicy, hours: float | None, s
 
 @command.command()
 @click.argument("scenario")
-@click.option("--days", type=click.IntRange(1, 366), help="Days to replay of each week (default: all).")
-@click.option("--plot", type=click.Path(dir_okay=False, path_type=Path), help="Write a plot of the first week.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+@click.option("--days", metavar="N", type=click.IntRange(1, 366), help="Days to replay of each week (default: all).")
+@click.option(
+    "--plot", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Write a plot of the first week."
+)
+@json_option
 def carbon(scenario: str, days: int | None, plot: Path | None, as_json: bool) -> None:
     """Replay a carbon scenario: naive, planned, and planned with a perfect forecast.
 

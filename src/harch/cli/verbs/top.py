@@ -15,8 +15,10 @@ import click
 
 from harch.base.errors import HarchError
 from harch.cli.failure import INTERRUPTED_EXIT_CODE
-from harch.cli.live_screen.view_options import INTERVAL_S_MAX, INTERVAL_S_MIN, ViewOptions
+from harch.cli.live_screen.view_options import ViewOptions
+from harch.cli.options import renamed
 from harch.cli.remote import remote_options
+from harch.cli.watch import OLD_INTERVAL, WATCH_S, WatchCommand, watch_option
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -81,18 +83,12 @@ REDRAW_EVERY_S = 0.25  # keys and a new size of the terminal are followed at onc
 PIPED_WIDTH, PIPED_HEIGHT = 200, 100_000
 
 
-@click.command()
+@click.command(cls=WatchCommand)
 @click.option("--once", is_flag=True, help="Print once and exit.")
-@click.option(
-    "--interval",
-    type=click.FloatRange(INTERVAL_S_MIN, INTERVAL_S_MAX),
-    default=2.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Refresh interval.",
-)
+@watch_option
+@renamed(OLD_INTERVAL, "--watch")
 @remote_options
-def command(once: bool, interval: float, hub: str | None, as_json: bool) -> int:
+def command(once: bool, watch_s: float | None, hub: str | None, as_json: bool) -> int:
     """Watch the federation on one screen: hubs, work, pipelines, alerts, events.
 
     The queried hub reports all hubs and their work; pipelines, events, alerts and the age of telemetry come from
@@ -103,6 +99,7 @@ def command(once: bool, interval: float, hub: str | None, as_json: bool) -> int:
     from harch.cli.live_screen.poller import FederationPoller
     from harch.cli.output import emit_json
 
+    interval = WATCH_S if watch_s is None else watch_s
     clock = SystemClock()
     federation = FederationPoller(hub)
     try:
@@ -115,6 +112,9 @@ def command(once: bool, interval: float, hub: str | None, as_json: bool) -> int:
         first = federation.look(clock.now())
         if once or not sys.stdout.isatty():
             _print(first)
+            while watch_s is not None and not once:
+                time.sleep(interval)
+                _print(federation.look(clock.now()))
             return 0
         _watch(federation, first, ViewOptions(interval_s=interval))
     except KeyboardInterrupt:

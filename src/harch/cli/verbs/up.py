@@ -5,12 +5,14 @@ from __future__ import annotations
 import click
 
 from harch.base.config import home_from_env, ports_from_env
+from harch.cli.options import fleet_option
 
 
 @click.command("up", help="Start every hub of a fleet, with an agent each; Ctrl-C stops them all.")
-@click.option("--fleet", default="five-hubs", show_default=True, help="A shipped fleet, or the path of a fleet file.")
+@fleet_option
 @click.option(
     "--share",
+    metavar="DIR",
     multiple=True,
     type=click.Path(exists=True, file_okay=False, resolve_path=True),
     help="Folder that workloads may use as working_dir (default: the current one). Repeatable.",

@@ -70,7 +70,7 @@ async def prepare(
         before is not None and before.desired is DesiredState.DRAIN and running is not None and not running.is_at_rest
     )
     if before is not None and drains and lost_state(planning.spec_of(before), spec):
-        hint = f"`harch pipeline drain {spec.name} -w` waits for it"
+        hint = f"`harch pipeline drain {spec.name} --wait` waits for it"
         raise HarchError("E0711", f"`{spec.name}` is still draining", hint=hint)
     known = (planning.spec_of(before), before.released) if before is not None else None
     released = released_exports(spec, ground.jurisdictions, request.authorities, now=request.now, before=known)

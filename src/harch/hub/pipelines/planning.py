@@ -53,13 +53,13 @@ def check_state(before: PipelineSpec, after: PipelineSpec, *, is_running: bool, 
         raise HarchError(
             "E0711",
             f"`{name}` has open windows that would change meaning: {'; '.join(lost)}",
-            hint=f"`harch pipeline drain {name} -w`, then apply with --drop-state; {_loss(before)} would be lost",
+            hint=f"`harch pipeline drain {name} --wait`, then apply with --drop-state; {_loss(before)} would be lost",
         )
     if is_running and before.sense.event_schema.id != after.sense.event_schema.id:
         raise HarchError(
             "E0711",
             f"the event format of `{name}` changes while events of the old format are in flight",
-            hint=f"`harch pipeline drain {name} -w`, then apply; its windows are kept",
+            hint=f"`harch pipeline drain {name} --wait`, then apply; its windows are kept",
         )
     if lost and not drop_state:
         raise HarchError(
