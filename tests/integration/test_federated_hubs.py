@@ -51,7 +51,8 @@ class NearAgent:
     async def send(self, frame: bytes) -> None:
         for message in decode_hub_frame(frame):
             if isinstance(message, ReadTaskLog):
-                text = f"output of attempt {message.key.attempt}"[message.offset :].encode()
+                since = "" if message.since_s is None else f" since {message.since_s:g}"
+                text = f"output of attempt {message.key.attempt}{since}"[message.offset :].encode()
                 self._say([TaskLogChunk(request_id=message.request_id, offset=message.offset, data=text, eof=True)])
             else:
                 self.agent.receive(message, now=CLOCK.now())
@@ -171,6 +172,10 @@ async def test_lent_work_runs_is_read_and_ends_as_if_it_were_at_home(pair: Pair)
     assert (workload.runner_hub, workload.epoch, workload.placement) == ("dakar", 1, ())
     page = await pair.dakhla.service.read_log(workload.id, tenant="t", rank=0, attempt=None, offset=7, bytes_max=1000)
     assert (page.offset, page.data, page.eof) == (7, b"of attempt 1", True)
+    page = await pair.dakhla.service.read_log(
+        workload.id, tenant="t", rank=0, attempt=None, offset=7, bytes_max=1000, since_s=5.0
+    )
+    assert page.data == b"of attempt 1 since 5"
     sentence = (await pair.dakhla.service.why(workload.id, tenant="t")).sentence
     assert sentence.startswith("running at dakar under lease, epoch 1; dakar last answered")
     (key,) = pair.dakar.agent.agent.running

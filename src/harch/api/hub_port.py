@@ -400,7 +400,15 @@ class HubPort(Protocol):
     def last_event(self) -> int: ...
 
     async def read_log(
-        self, ref: str, *, tenant: str | None, rank: int, attempt: int | None, offset: int, bytes_max: int
+        self,
+        ref: str,
+        *,
+        tenant: str | None,
+        rank: int,
+        attempt: int | None,
+        offset: int,
+        bytes_max: int,
+        since_s: float | None = None,
     ) -> LogPage: ...
 
     async def attach_agent(self, link: AgentLink, *, key_id: str) -> None:

@@ -30,7 +30,7 @@ from harch.execution import kernel
 from harch.execution.agent import EngineEvents
 from harch.execution.preparation import Preparation, StateFolder, identity
 from harch.execution.protocol import KnownTask, ReadTaskLog, TaskEnded, TaskKey, TaskLogChunk, TaskSpec
-from harch.execution.spool import read_spool
+from harch.execution.spool import offset_since, read_spool
 from harch.execution.taskdir import EndRecord, StopOrder, SupervisorLine, TaskDir, folder_name, key_of, standing
 from harch.workloads.lifecycle import ExitReason
 
@@ -114,10 +114,12 @@ class TaskLogs:
             self._bytes -= self._kept.pop(oldest)
             yield self._state.logs / oldest
 
-    def read(self, key: TaskKey, offset: int, bytes_max: int) -> tuple[int, bytes, int]:
+    def read(self, key: TaskKey, offset: int, bytes_max: int, since_s: float | None) -> tuple[int, bytes, int]:
         """(offset of the data, data, offset of the log's end so far)."""
         name = folder_name(key)
         folder = self._state.logs / name if name in self._kept else self._state.tasks / name / "log"
+        if since_s is not None:
+            offset = max(offset, offset_since(str(folder), since_s))
         return read_spool(str(folder), offset, max(0, min(bytes_max, READ_BYTES_MAX)))
 
 
@@ -242,7 +244,7 @@ class LocalEngine:
 
     def read_log(self, request: ReadTaskLog) -> TaskLogChunk:
         ended = request.key not in self._live  # asked before reading: what was written until then is all there
-        offset, data, end = self._logs.read(request.key, request.offset, request.bytes_max)
+        offset, data, end = self._logs.read(request.key, request.offset, request.bytes_max, request.since_s)
         eof = ended and offset + len(data) >= end
         return TaskLogChunk(request_id=request.request_id, offset=offset, data=data, eof=eof)
 

@@ -109,12 +109,16 @@ class Forget(Struct, frozen=True, tag="forget"):
 
 
 class ReadTaskLog(Struct, frozen=True, tag="read_log"):
-    """Asks for up to `bytes_max` of a task's log from `offset` (negative: from the end)."""
+    """Asks for up to `bytes_max` of a task's log from `offset` (negative: from the end).
+
+    `since_s`: not what was written before this Unix time, by the clock of the node.
+    """
 
     request_id: int
     key: TaskKey
     offset: int
     bytes_max: int
+    since_s: float | None = None
 
 
 class AgentRefused(Struct, frozen=True, tag="refused"):

@@ -1,8 +1,8 @@
 """Where does a task's output go? Into a capped, rotating log whose offsets count every byte ever written.
 
 Beside each segment stands a file of checksums, one for each write. What does not agree with them is left out when the
-log is read, like output that was rotated away: the offsets stay true. Standard library only: the supervisor imports
-this at each task's start.
+log is read, like output that was rotated away: the offsets stay true. A second file says when what was written, to
+the second; it lives as long as its segment. Standard library only: the supervisor imports this at each task's start.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ from __future__ import annotations
 import contextlib
 import os
 import struct
+import time
 import zlib
+from collections.abc import Callable
 
 TAIL_BYTES = 2048
-_SUMS = ".sums"
+_SUMS, _TIMES = ".sums", ".times"
 _SUM = struct.Struct("<IIII")  # where in the segment it begins, its length, its checksum; and one of these three
+_TIME = struct.Struct("<dQI")  # Unix time of a write, the offset of its first byte, the checksum of these two
+_TIMES_EVERY_S = 1.0
 _REPORTED_MAX = 1000
 _WRITE_BYTES_MAX = 1 << 20  # larger ones are cut, so that no reader has to look far for the end of one
 
@@ -25,14 +29,21 @@ class TaskLogSpool:
     What a full disk refuses is dropped and counted, and the name of the next segment keeps the offsets true.
     """
 
-    def __init__(self, folder: str, segment_bytes: int, segments_max: int) -> None:
+    def __init__(
+        self,
+        folder: str,
+        segment_bytes: int,
+        segments_max: int,
+        now_s: Callable[[], float] = time.time,  # noqa: TID251 - a process of its own without harch.base
+    ) -> None:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         self.offset = self.dropped_bytes = 0
         self.tail = b""  # the last words, which often say why a start failed
         self._folder, self._segment_bytes, self._segments_max = folder, segment_bytes, segments_max
         self._segments: list[str] = []
-        self._fd = self._sums_fd = -1
+        self._fd = self._sums_fd = self._times_fd = -1
         self._left_bytes = 0
+        self._now_s, self._timed_s, self._is_timed = now_s, 0.0, False
 
     def write(self, data: bytes) -> None:
         self.tail = (self.tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
@@ -41,6 +52,7 @@ class TaskLogSpool:
             try:
                 if self._left_bytes <= 0:
                     self._rotate()
+                self._write_time()
                 count = os.write(self._fd, view[: min(self._left_bytes, _WRITE_BYTES_MAX)])
             except OSError:
                 self.dropped_bytes += len(view)
@@ -54,21 +66,34 @@ class TaskLogSpool:
             self._left_bytes -= count
             view = view[count:]
 
+    def _write_time(self) -> None:
+        """Once a second, and at the start of each segment. A clock that was set back stands still here meanwhile."""
+        now_s = max(self._now_s(), self._timed_s)
+        if self._is_timed and now_s < self._timed_s + _TIMES_EVERY_S:
+            return
+        with contextlib.suppress(OSError):  # output without a time is better than none
+            head = struct.pack("<dQ", now_s, self.offset)
+            os.write(self._times_fd, head + struct.pack("<I", zlib.crc32(head)))
+            self._timed_s, self._is_timed = now_s, True
+
     def _rotate(self) -> None:
         while len(self._segments) >= self._segments_max:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(self._segments[0] + _SUMS)
+            for beside in (_SUMS, _TIMES):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self._segments[0] + beside)
             os.unlink(self._segments[0])
             del self._segments[0]
         name = f"{self._folder}/{self.offset:020d}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         fd = os.open(name, flags, 0o600)
-        for old in (self._fd, self._sums_fd):
+        for old in (self._fd, self._sums_fd, self._times_fd):
             if old >= 0:
                 os.close(old)
-        self._fd, self._sums_fd, self._left_bytes = fd, -1, self._segment_bytes
+        self._fd, self._sums_fd, self._times_fd, self._left_bytes = fd, -1, -1, self._segment_bytes
         self._segments.append(name)
+        self._is_timed = False
         self._sums_fd = os.open(name + _SUMS, flags, 0o600)
+        self._times_fd = os.open(name + _TIMES, flags, 0o600)
 
 
 def read_spool(folder: str, offset: int, bytes_max: int) -> tuple[int, bytes, int]:
@@ -76,14 +101,10 @@ def read_spool(folder: str, offset: int, bytes_max: int) -> tuple[int, bytes, in
 
     What was rotated away or dropped, or is damaged, is skipped: the data then starts later than asked for.
     """
-    try:
-        names = sorted(name for name in os.listdir(folder) if name.isdecimal())
-    except FileNotFoundError:
-        return 0, b"", 0
-    segments = [(int(name), f"{folder}/{name}") for name in names]
+    segments = _segments(folder)
     if not segments:
         return 0, b"", 0
-    end = segments[-1][0] + max(_size(segments[-1][1]), _written_bytes(segments[-1][1]))
+    end = _end(segments)
     start = max(0, end + offset) if offset < 0 else min(offset, end)
     found, data = start, b""
     for first, path in segments:
@@ -101,6 +122,75 @@ def read_spool(folder: str, offset: int, bytes_max: int) -> tuple[int, bytes, in
     if not data and start < end:
         found = end  # what is missing will not come
     return found, data, end
+
+
+def offset_since(folder: str, since_s: float) -> int:
+    """Where that begins which was written at this Unix time or later, or up to a second before it.
+
+    Output whose times are not known counts as new as its segment.
+    """
+    segments = _segments(folder)
+    start = _end(segments)
+    for first, path in reversed(segments):
+        known = _time_at(path, since_s - _TIMES_EVERY_S)
+        if known is None:  # written by an earlier version
+            if _changed_s(path) < since_s:
+                break
+            start = first
+            continue
+        place, offset = known
+        start = start if offset is None else offset
+        if place:
+            break
+    return start
+
+
+def _time_at(path: str, since_s: float) -> tuple[int, int | None] | None:
+    """The first entry that is as late, as (its place, its offset); all are earlier: (their number, None). None: there
+    are no times. Found by halving: there may be very many."""
+    count = _size(path + _TIMES) // _TIME.size
+    low, high, offset = 0, count, None
+    while low < high:
+        middle = (low + high) // 2
+        known = _time_before(path, middle + 1, low)
+        if known is not None and known[1] >= since_s:
+            high, offset = known[0], known[2]
+        else:
+            low = middle + 1
+    before = _time_before(path, low, 0)
+    if before is None:
+        return (0, offset) if offset is not None else None
+    if before[0] < low - 1:  # what lies between is damaged: rather more than less
+        return low, before[2]
+    return low, offset
+
+
+def _time_before(path: str, place: int, first: int) -> tuple[int, float, int] | None:
+    """The last sound entry before a place, as (its place, time, offset)."""
+    while place > first:
+        place -= 1
+        entry = _pread(path + _TIMES, place * _TIME.size, _TIME.size)
+        if len(entry) == _TIME.size:
+            at_s, offset, checksum = _TIME.unpack(entry)
+            if zlib.crc32(entry[:-4]) == checksum:
+                return place, at_s, offset
+    return None
+
+
+def _segments(folder: str) -> list[tuple[int, str]]:
+    """(offset of its first byte, path) of each, oldest first."""
+    try:
+        names = sorted(name for name in os.listdir(folder) if name.isdecimal())
+    except FileNotFoundError:
+        return []
+    return [(int(name), f"{folder}/{name}") for name in names]
+
+
+def _end(segments: list[tuple[int, str]]) -> int:
+    if not segments:
+        return 0
+    first, path = segments[-1]
+    return first + max(_size(path), _written_bytes(path))
 
 
 def _size(path: str) -> int:
@@ -199,6 +289,13 @@ def _say(path: str, begin: int, length: int) -> None:
         _reported.add(known)
         text = "E1030: %d bytes of output from byte %d of %s on are not as they were written, and left out"
         logging.getLogger("harch.damage").error(text, length, begin, path)
+
+
+def _changed_s(path: str) -> float:
+    try:
+        return os.stat(path).st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def _changed_ns(path: str) -> int:

@@ -93,7 +93,14 @@ class AgentGateway:
                 self._jobs.post(ev.AgentLeft(session.hello.agent_id, session.number, why))
 
     async def read_log(
-        self, workload: Workload, *, rank: int, attempt: int | None, offset: int, bytes_max: int
+        self,
+        workload: Workload,
+        *,
+        rank: int,
+        attempt: int | None,
+        offset: int,
+        bytes_max: int,
+        since_s: float | None = None,
     ) -> LogPage:
         if not 0 <= rank < workload.spec.tasks:
             raise HarchError(
@@ -108,7 +115,7 @@ class AgentGateway:
         if session is None:
             raise HarchError("E0801", f"the agent of node {nodes[rank]} is not connected", hint="try again later")
         key = TaskKey(workload.id, attempt or workload.attempt, rank)
-        chunk = await session.read_log(key, offset, bytes_max)
+        chunk = await session.read_log(key, offset, bytes_max, since_s)
         return LogPage(offset=chunk.offset, next_offset=chunk.offset + len(chunk.data), data=chunk.data, eof=chunk.eof)
 
     def _joined(self, session: Session, hello: AgentHello) -> None:
@@ -217,12 +224,12 @@ class Session:
         self._outbox.clear()
         self._something_to_send.set()
 
-    async def read_log(self, key: TaskKey, offset: int, bytes_max: int) -> TaskLogChunk:
+    async def read_log(self, key: TaskKey, offset: int, bytes_max: int, since_s: float | None = None) -> TaskLogChunk:
         self._requests += 1
         request_id = self._requests
         future: asyncio.Future[TaskLogChunk] = asyncio.get_running_loop().create_future()
         self._logs[request_id] = future
-        self.send(ReadTaskLog(request_id, key, offset, bytes_max))
+        self.send(ReadTaskLog(request_id, key, offset, bytes_max, since_s))
         try:
             async with asyncio.timeout(LOG_WITHIN_S):
                 return await future

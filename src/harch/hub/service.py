@@ -482,8 +482,18 @@ class HubService:
         await self._agents.attach(link, key_id=key_id)
 
     async def read_log(
-        self, ref: str, *, tenant: str | None, rank: int, attempt: int | None, offset: int, bytes_max: int
+        self,
+        ref: str,
+        *,
+        tenant: str | None,
+        rank: int,
+        attempt: int | None,
+        offset: int,
+        bytes_max: int,
+        since_s: float | None = None,
     ) -> LogPage:
         workload = await self.workload(ref, tenant=tenant)
         where = self.federation if workload.runner_hub and not workload.borrowed else self._agents
-        return await where.read_log(workload, rank=rank, attempt=attempt, offset=offset, bytes_max=bytes_max)
+        return await where.read_log(
+            workload, rank=rank, attempt=attempt, offset=offset, bytes_max=bytes_max, since_s=since_s
+        )

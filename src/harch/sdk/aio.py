@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import datetime
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -279,10 +280,19 @@ class AsyncWorkloads(_Namespace):
         return await self._run(self._ops.wait(ref, until=until or (lambda w: w.is_final), timeout_s=timeout_s))
 
     def logs(
-        self, ref: str, *, rank: int = 0, attempt: int | None = None, offset: int = 0, follow: bool = False
+        self,
+        ref: str,
+        *,
+        rank: int = 0,
+        attempt: int | None = None,
+        offset: int = 0,
+        follow: bool = False,
+        since: datetime | None = None,
     ) -> AsyncIterator[bytes]:
-        """The output of one task, piece by piece. `follow` goes on until the task has ended."""
-        return self._stream(LogStream(self._retry, ref, rank=rank, attempt=attempt, offset=offset, follow=follow))
+        """The output of one task, piece by piece. `follow` goes on until the task has ended; `since` (with a time zone)
+        leaves out what was written before."""
+        machine = LogStream(self._retry, ref, rank=rank, attempt=attempt, offset=offset, follow=follow, since=since)
+        return self._stream(machine)
 
 
 class AsyncGpus(_Namespace):

@@ -7,6 +7,7 @@ A driver asks for `request()`, passes every piece to `feed()`, says how the conn
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -102,12 +103,21 @@ class LogStream(_Resuming):
     """The output of one task. `follow`: one connection that lasts as long as the task; else page by page to the end."""
 
     def __init__(
-        self, policy: RetryPolicy, ref: str, *, rank: int, attempt: int | None, offset: int, follow: bool
+        self,
+        policy: RetryPolicy,
+        ref: str,
+        *,
+        rank: int,
+        attempt: int | None,
+        offset: int,
+        follow: bool,
+        since: datetime | None = None,
     ) -> None:
         super().__init__(policy, STREAM_FAILURES_MAX)
         self.offset = offset
         self._path = log_path(ref)
         self._fixed = {"rank": str(rank)} | ({} if attempt is None else {"attempt": str(attempt)})
+        self._fixed |= {} if since is None else {"since": since.isoformat()}
         self._follow = follow
         self._page_bytes = 0
         self._page_is_last = False

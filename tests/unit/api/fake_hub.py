@@ -491,9 +491,18 @@ class FakeHub:
         return len(self.records)
 
     async def read_log(
-        self, ref: str, *, tenant: str | None, rank: int, attempt: int | None, offset: int, bytes_max: int
+        self,
+        ref: str,
+        *,
+        tenant: str | None,
+        rank: int,
+        attempt: int | None,
+        offset: int,
+        bytes_max: int,
+        since_s: float | None = None,
     ) -> LogPage:
         await self.workload(ref, tenant=tenant)
+        self.log_since_s = since_s
         first = max(0, len(self.log) + offset) if offset < 0 else offset
         data = self.log[first : first + bytes_max]
         end = first + len(data)

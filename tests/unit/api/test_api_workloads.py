@@ -209,3 +209,11 @@ async def test_logs_are_read_page_by_page(user: Client, hub: FakeHub) -> None:
     assert answer.headers["content-type"].startswith("text/plain")
     tail = await user.get("/workloads/talk/logs", params={"offset": -6})
     assert (tail.text, tail.headers["x-log-offset"]) == ("world\n", "6")
+
+
+async def test_output_since_a_time_is_asked_of_where_it_was_written(user: Client, hub: FakeHub) -> None:
+    await submit(user, "talk")
+    for text in ("2026-03-01T08:00:00+00:00", "2026-03-01T09:00:00+01:00", "2026-03-01T08:00:00"):
+        await user.get("/workloads/talk/logs", params={"since": text})
+        assert hub.log_since_s == 1_772_352_000
+    assert (await user.get("/workloads/talk/logs", params={"since": "soon"})).status_code == 400

@@ -576,6 +576,19 @@ def test_logs_prints_all_pages(harch: Harch, hub: HubDouble) -> None:
     assert json.loads(harch("logs", "train", "--json").stdout) == {"id": "wl_1", "rank": 0, "text": ""}
 
 
+def test_logs_since_a_time(harch: Harch, hub: HubDouble) -> None:
+    hub.on("GET /workloads/train", workload("running"))
+    hub.on("GET /workloads/wl_1/logs", b"new\n", b"")
+    assert harch("logs", "train", "--since", "2026-03-01T08:00:00Z").stdout == "new\n"
+    assert hub.asked[1].params["since"] == "2026-03-01T08:00:00+00:00"
+    hub.on("GET /workloads/wl_1", workload("completed"))
+    hub.on("GET /workloads/wl_1/logs", b"new\n", b"", b"newer\n", b"")
+    result = harch("logs", "train", "-f", "--since", "1h")
+    assert result.stdout == "new\nnewer\n"
+    follows = [asked.params for asked in hub.asked if asked.params.get("follow")]
+    assert follows[0]["offset"] == "4"
+
+
 def test_logs_of_a_finished_workload_can_be_followed(harch: Harch, hub: HubDouble) -> None:
     hub.on("GET /workloads/train", workload("completed"))
     hub.on("GET /workloads/wl_1/logs", b"all\n")

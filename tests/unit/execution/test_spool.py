@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harch.execution import spool
-from harch.execution.spool import TaskLogSpool, read_spool
+from harch.execution.spool import TaskLogSpool, offset_since, read_spool
 
 pieces = st.lists(st.tuples(st.binary(min_size=1, max_size=40), st.booleans()), max_size=30)
 
@@ -130,3 +130,78 @@ def test_a_missing_log_is_empty(tmp_path):
 
 def _no_space(*_):
     raise OSError(28, "No space left on device")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+waits = st.sampled_from([0.0, 0.3, 0.9, 1.0, 7.0, -20.0])
+
+
+@given(st.lists(st.tuples(waits, st.binary(min_size=1, max_size=9)), max_size=40), st.integers(4, 40), st.data())
+def test_output_since_a_time_lacks_nothing_of_it_and_at_most_a_second_more_stands_before_it(
+    written, segment_bytes, data
+):
+    """A clock that is set back may give more, never less."""
+    with tempfile.TemporaryDirectory() as folder:
+        clock = Clock()
+        log = TaskLogSpool(folder, segment_bytes, 4, clock)
+        times = []  # of each byte
+        for wait_s, piece in written:
+            clock.now_s += wait_s
+            log.write(piece)
+            times += [clock.now_s] * len(piece)
+        since_s = data.draw(st.floats(900, clock.now_s + 10))
+        start = offset_since(folder, since_s)
+        oldest = next(iter(sorted(int(name) for name in os.listdir(folder) if name.isdecimal())), 0)
+        wanted = [at for at, time_s in enumerate(times) if time_s >= since_s and at >= oldest]
+        assert start <= (wanted[0] if wanted else len(times))
+        if times == sorted(times):
+            assert all(time_s >= since_s - 1.0 for time_s in times[start:])
+
+
+def test_times_go_with_their_segment(tmp_path):
+    clock = Clock()
+    log = TaskLogSpool(str(tmp_path), 10, 2, clock)
+    for _ in range(20):
+        clock.now_s += 60
+        log.write(b"12345")
+    assert sum(name.name.endswith(".times") for name in tmp_path.iterdir()) == 2
+    assert offset_since(str(tmp_path), clock.now_s - 30) == 95
+    assert offset_since(str(tmp_path), 0.0) == 80
+
+
+def test_a_damaged_time_gives_more_output_not_less(tmp_path):
+    clock = Clock()
+    log = TaskLogSpool(str(tmp_path), 1000, 2, clock)
+    for _ in range(5):
+        clock.now_s += 60
+        log.write(b"12345")
+    path = next(tmp_path.glob("*.times"))
+    content = bytearray(path.read_bytes())
+    content[3 * 20] ^= 1  # the fourth
+    path.write_bytes(bytes(content))
+    assert offset_since(str(tmp_path), clock.now_s - 90) == 10
+    assert offset_since(str(tmp_path), clock.now_s) == 10
+
+
+def test_output_without_times_is_as_new_as_its_segment(tmp_path):
+    log = TaskLogSpool(str(tmp_path), 10, 3, Clock())
+    log.write(b"1234567890abcde")
+    for path in tmp_path.glob("*.times"):
+        path.unlink()
+    first = tmp_path / f"{0:020d}"
+    os.utime(first, (5_000, 5_000))
+    os.utime(tmp_path / f"{10:020d}", (9_000, 9_000))
+    assert offset_since(str(tmp_path), 8_000) == 10
+    assert offset_since(str(tmp_path), 4_000) == 0
+    assert offset_since(str(tmp_path), 10_000) == 15
+
+
+def test_nothing_was_written_yet(tmp_path):
+    assert offset_since(str(tmp_path / "absent"), 0.0) == 0

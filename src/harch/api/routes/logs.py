@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -30,6 +31,7 @@ class LogSource:
     tenant: str | None
     rank: int
     attempt: int | None
+    since: datetime | None
 
     async def read(self, offset: int) -> LogPage:
         return await self.here.hub.read_log(
@@ -39,6 +41,7 @@ class LogSource:
             attempt=self.attempt,
             offset=offset,
             bytes_max=LOG_BYTES_PER_PAGE,
+            since_s=None if self.since is None else self.since.timestamp(),
         )
 
 
@@ -50,14 +53,20 @@ async def logs(
     rank: Annotated[int, Query(ge=0, le=INT32_MAX)] = 0,
     attempt: Annotated[int | None, Query(ge=0, le=INT32_MAX, description="The newest if absent.")] = None,
     offset: Offset = 0,
+    since: Annotated[
+        datetime | None, Query(description="Not what was written before; UTC if it has no time zone.")
+    ] = None,
     follow: bool = False,
 ) -> Response:
     """`X-Log-Offset` and `X-Log-Next-Offset` are the start and end of the page, `X-Log-Eof` whether more may come.
 
+    With `since` the page starts at what was written at that time, by the clock of the node and to the second.
     With `follow` the answer continues until the task has ended. If the hub stops first, the answer breaks off
     without a proper end, so that no client takes it for the whole output.
     """
-    source = LogSource(here, ref, tenant_scope(caller), rank, attempt)
+    if since is not None and since.tzinfo is None:
+        since = since.replace(tzinfo=UTC)
+    source = LogSource(here, ref, tenant_scope(caller), rank, attempt, since)
     first = await source.read(offset)
     return FollowedLog(source, first) if follow else Response(first.data, headers=_headers(first))
 

@@ -36,6 +36,7 @@ _TAIL_MAX = 1_000_000
 @click.option(
     "--attempt", type=click.IntRange(min=1), metavar="N", help="Attempt of a restarted workload (default: the newest)."
 )
+@since_option("Output since this time, or this long ago, e.g. 10m.")
 @tail_option(_TAIL_MAX)
 @remote_options
 def logs_command(
@@ -44,6 +45,7 @@ def logs_command(
     rank: int,
     all_ranks: bool,
     attempt: int | None,
+    since: datetime | None,
     tail: int | None,
     hub: str | None,
     as_json: bool,
@@ -65,9 +67,12 @@ def logs_command(
         workload = client.workloads.get(ref)
         if following:
             offset = 0
-            if tail is not None:
-                machine = LogStream(RetryPolicy(), workload.id, rank=rank, attempt=None, offset=0, follow=False)
-                _copy([last_lines(client.stream(machine), tail)], b"")
+            if tail is not None or since is not None:
+                machine = LogStream(
+                    RetryPolicy(), workload.id, rank=rank, attempt=None, offset=0, follow=False, since=since
+                )
+                past: Iterable[bytes] = client.stream(machine)
+                _copy(past if tail is None else [last_lines(past, tail)], b"")
                 offset = machine.offset
             try:
                 follow(client, workload, rank=rank, offset=offset)
@@ -76,7 +81,7 @@ def logs_command(
             return 0
         items = []
         for one in range(_tasks(workload)) if all_ranks else (rank,):
-            pieces: Iterable[bytes] = client.workloads.logs(workload.id, rank=one, attempt=attempt)
+            pieces: Iterable[bytes] = client.workloads.logs(workload.id, rank=one, attempt=attempt, since=since)
             if tail is not None:
                 pieces = [last_lines(pieces, tail)]
             if as_json:

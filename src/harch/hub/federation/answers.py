@@ -34,7 +34,14 @@ class ReadLog(Protocol):
     """Reads from this hub's agents."""
 
     def __call__(
-        self, workload: Workload, *, rank: int, attempt: int | None, offset: int, bytes_max: int
+        self,
+        workload: Workload,
+        *,
+        rank: int,
+        attempt: int | None,
+        offset: int,
+        bytes_max: int,
+        since_s: float | None = None,
     ) -> Awaitable[LogPage]: ...
 
 
@@ -92,6 +99,7 @@ class PeerAnswers:
             attempt=question.attempt,
             offset=question.offset,
             bytes_max=max(1, min(question.bytes_max, LOG_BYTES_MAX)),
+            since_s=question.since_s,
         )
         return LogReply(number=question.number, offset=page.offset, data=page.data, eof=page.eof)
 

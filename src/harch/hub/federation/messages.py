@@ -81,6 +81,7 @@ class LogRequest(Struct, frozen=True, kw_only=True, tag="log.asked"):
     rank: int
     offset: int
     bytes_max: int
+    since_s: float | None = None
 
 
 class LogReply(Struct, frozen=True, kw_only=True, tag="log.told"):

@@ -117,7 +117,14 @@ class HubFederation:
         return await fetch_answer(self._runtime.questions, hub_id, question, within_s=within_s)
 
     async def read_log(
-        self, workload: Workload, *, rank: int, attempt: int | None, offset: int, bytes_max: int
+        self,
+        workload: Workload,
+        *,
+        rank: int,
+        attempt: int | None,
+        offset: int,
+        bytes_max: int,
+        since_s: float | None = None,
     ) -> LogPage:
         """Of own work that another hub runs, or ran last. Raises E0802 if that hub does not answer."""
         runner = workload.runner_hub
@@ -135,6 +142,7 @@ class HubFederation:
                 rank=rank,
                 offset=offset,
                 bytes_max=min(bytes_max, LOG_BYTES_MAX),
+                since_s=since_s,
             ),
             LogReply,
         )
