@@ -14,13 +14,28 @@ class Rejection(Struct, frozen=True):
     nearest_fix: str = ""
 
 
+NEAR_SHARE = 0.25
+
+
 class RuleOutcome(Struct, frozen=True, kw_only=True):
-    """One hard rule applied to one subject. A subject is shown with all its rules, passed or not."""
+    """One hard rule applied to one subject. A subject is shown with all its rules, passed or not.
+
+    `needed` and `available` are there where a rule compares two quantities.
+    """
 
     rule: str
     passed: bool
     detail: str
     nearest_fix: str = ""
+    needed: float | None = None
+    available: float | None = None
+
+    @property
+    def is_near(self) -> bool:
+        """It passes, with less than a quarter of what is needed to spare."""
+        if not self.passed or self.needed is None or self.available is None:
+            return False
+        return self.needed > 0 and self.available < self.needed * (1 + NEAR_SHARE)
 
 
 def rejected(subject: str, outcomes: tuple[RuleOutcome, ...]) -> tuple[Rejection, ...]:

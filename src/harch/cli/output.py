@@ -15,6 +15,7 @@ STYLES = {
     "ready": "green",
     "ok": "green",
     "pass": "green",
+    "near": "yellow",
     "failed": "red",
     "broken": "red",
     "FAIL": "red",

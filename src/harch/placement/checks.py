@@ -16,11 +16,15 @@ from harch.workloads.spec import Level
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`permanent`: waiting will not help, so admission refuses instead of queueing."""
+    """`permanent`: waiting will not help, so admission refuses instead of queueing.
+
+    `margin`: what a rule compares, needed and available; it says how near the rule is to the other answer.
+    """
 
     rule: str
     permanent: bool
     judge: Callable[[PlacementRequest, HubFacts], tuple[bool, str, str]]  # passed, detail, nearest fix
+    margin: Callable[[PlacementRequest, HubFacts], tuple[float, float] | None] | None = None
 
 
 def _residency(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, str]:
@@ -160,7 +164,9 @@ def _capacity(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, str]
     wanted = hub.wanted(request)
     missing = wanted - hub.slots_now
     per_task = f"{needs.gpus} free GPUs on one node" if needs.gpus else "free cpus, memory and storage on one node"
-    detail = f"{wanted} tasks wanted, {max(hub.slots_now, 0)} fit now ({free} suitable GPUs free)"
+    tasks = "1 task" if wanted == 1 else f"{wanted} tasks"
+    gpus = f" ({free} suitable GPU{'s' * (free != 1)} free)" if needs.gpus else ""
+    detail = f"{tasks} wanted, {max(hub.slots_now, 0)} fit now{gpus}"
     fix = f"starts when {missing} x {per_task} come free"
     if missing > 0 and hub.held_back:
         detail = f"{detail}; {hub.held_back}"
@@ -215,23 +221,46 @@ def _turn(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, str]:
 _WAIT = "starts when running work ends"
 
 
+def _size_margin(request: PlacementRequest, hub: HubFacts) -> tuple[float, float]:
+    return request.tasks_min, hub.slots_empty
+
+
+def _process_limit_margin(request: PlacementRequest, hub: HubFacts) -> tuple[float, float] | None:
+    return (request.tasks_min, hub.process_slots_total) if request.runs_process and hub.nodes_up else None
+
+
+def _process_slots_margin(request: PlacementRequest, hub: HubFacts) -> tuple[float, float] | None:
+    return (hub.wanted(request), hub.process_slots_free) if request.runs_process else None
+
+
+def _capacity_margin(request: PlacementRequest, hub: HubFacts) -> tuple[float, float]:
+    """In tasks: GPUs that are free one by one on many nodes are no room for a task that needs eight."""
+    return hub.wanted(request), max(hub.slots_now, 0)
+
+
+def _domain_now_margin(request: PlacementRequest, hub: HubFacts) -> tuple[float, float] | None:
+    if request.topology.required is Level.HUB or hub.domain_slots_now is None:
+        return None
+    return hub.wanted(request), hub.domain_slots_now
+
+
 # The order is part of the contract: residency first, so that no later rule ever sees a forbidden hub.
 HARD_CHECKS: tuple[Check, ...] = (
     Check("residency", True, _residency),
     Check("gpu_model", True, _gpu_model),
     Check("node_shape", True, _node_shape),
-    Check("size", True, _size),
+    Check("size", True, _size, _size_margin),
     Check("domain", True, _domain),
     Check("power_limit", True, _power_limit),
-    Check("process_limit", True, _process_limit),
+    Check("process_limit", True, _process_limit, _process_limit_margin),
     Check("quota_limit", True, _quota_limit),
     Check("accepting", False, _accepting),  # temporary rules from here on: the request waits for them
     Check("nodes_up", False, _nodes_up),
     Check("quota", False, _quota),
-    Check("process_slots", False, _process_slots),
+    Check("process_slots", False, _process_slots, _process_slots_margin),
     Check("power_and_cooling", False, _power),
-    Check("capacity", False, _capacity),
-    Check("domain_now", False, _domain_now),
+    Check("capacity", False, _capacity, _capacity_margin),
+    Check("domain_now", False, _domain_now, _domain_now_margin),
     Check("kept_free", False, _kept_free),  # it would fit, were it alone
     Check("layout", False, _layout),
     Check("turn", False, _turn),  # last: everything else says yes
@@ -250,7 +279,17 @@ def outcomes(request: PlacementRequest, hub: HubFacts) -> tuple[RuleOutcome, ...
     results = []
     for check in HARD_CHECKS:
         passed, detail, fix = check.judge(request, hub)
-        results.append(RuleOutcome(rule=check.rule, passed=passed, detail=detail, nearest_fix="" if passed else fix))
+        needed, available = (check.margin(request, hub) if check.margin is not None else None) or (None, None)
+        results.append(
+            RuleOutcome(
+                rule=check.rule,
+                passed=passed,
+                detail=detail,
+                nearest_fix="" if passed else fix,
+                needed=needed,
+                available=available,
+            )
+        )
     return tuple(results)
 
 

@@ -285,6 +285,32 @@ def test_why_says_the_reason_and_what_rejects_it_and_all_rules_on_demand(harch: 
     assert json.loads(harch("why", "train", "--json").stdout)["verdict"] == "must_wait"
 
 
+def test_why_shows_rules_that_nearly_say_no_and_hubs_that_do_not_answer(harch: Harch, hub: HubDouble) -> None:
+    capacity = {"rule": "capacity", "passed": True, "detail": "8 tasks wanted, 9 fit now"}
+    near = {**capacity, "needed": 8, "available": 9}
+    far = {**capacity, "detail": "8 tasks wanted, 10 fit now", "needed": 8, "available": 10}
+    silent = {"rule": "reachable", "passed": False, "detail": "no answer"}
+    common = {"country": "MA", "eligible": False, "source": "summary", "age_s": 2.0}
+    hubs = [
+        {**common, "hub_id": "dakhla", "eligible": True, "source": "live", "rules": [near]},
+        {**common, "hub_id": "tangier", "eligible": True, "rules": [far]},
+        {**common, "hub_id": "casablanca", "rules": [far]},
+        {**common, "hub_id": "dakar", "country": "", "source": "unknown", "rules": [silent]},
+    ]
+    hub.on("GET /workloads/train/why", explanation("fits_now") | {"hubs": hubs})
+    assert harch("why", "train").stdout.splitlines()[2:] == [
+        "dakhla (MA), live: could take it",
+        "  near  capacity  8 tasks wanted, 9 fit now",
+        "tangier (MA), from its summary, 2.0 s old: could take it",
+        "casablanca (MA), from its summary, 2.0 s old: does not answer",
+        "dakar, no contact yet: does not answer",
+        "  FAIL  reachable  no answer",
+    ]
+    hub.on("GET /workloads/train/why", explanation("finished") | {"hubs": hubs})
+    assert "dakhla" not in harch("why", "train").stdout
+    assert "dakhla" in harch("why", "train", "--all").stdout
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> str:
     path = tmp_path / "job.yaml"

@@ -357,7 +357,7 @@ TABLE: list[tuple[str, PlacementRequest, HubFacts, bool, str, str]] = [
         request_of(Resources(gpus=1, gpu_model="small")),
         facts(slots_now=-1),
         False,
-        "1 tasks wanted, 0 fit now (3 suitable GPUs free)",
+        "1 task wanted, 0 fit now (3 suitable GPUs free)",
         "starts when 2 x 1 free GPUs on one node come free",
     ),
     (
@@ -365,7 +365,7 @@ TABLE: list[tuple[str, PlacementRequest, HubFacts, bool, str, str]] = [
         request_of(Resources(cpus=2), 6),
         facts(),
         False,
-        "6 tasks wanted, 5 fit now (12 suitable GPUs free)",
+        "6 tasks wanted, 5 fit now",
         "starts when 1 x free cpus, memory and storage on one node come free",
     ),
     (
@@ -498,3 +498,29 @@ def test_the_fewest_tasks_that_it_would_start_with_are_wanted() -> None:
     assert facts().wanted(gang(5)) == 5
     assert facts(tasks_now=0).wanted(gang(5)) == 0
     assert facts(tasks_now=3).wanted(gang(5)) == 3
+
+
+@pytest.mark.parametrize(
+    ("rule", "request_", "hub", "margin", "is_near"),
+    [
+        ("capacity", gang(5), facts(), (5, 5), True),
+        ("capacity", gang(4), facts(), (4, 5), False),
+        ("capacity", gang(7), facts(), (7, 5), False),  # it says no, which is shown anyway
+        ("process_slots", gang(4, command=("x",)), facts(), (4, 4), True),
+        ("process_slots", gang(4), facts(), (None, None), False),
+        ("residency", ONE, facts(), (None, None), False),
+    ],
+)
+def test_a_rule_that_compares_quantities_says_how_near_it_is_to_a_no(
+    rule: str, request_: PlacementRequest, hub: HubFacts, margin: tuple[float | None, float | None], is_near: bool
+) -> None:
+    (found,) = [outcome for outcome in outcomes(request_, hub) if outcome.rule == rule]
+    assert ((found.needed, found.available), found.is_near) == (margin, is_near)
+
+
+def test_margins_agree_with_their_rules() -> None:
+    for tasks in range(1, 12):
+        for command in ((), ("x",)):
+            for outcome in outcomes(gang(tasks, command=command), facts()):
+                if outcome.needed is not None and outcome.available is not None:
+                    assert outcome.passed == (outcome.needed <= outcome.available)

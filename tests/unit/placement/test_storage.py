@@ -66,7 +66,7 @@ def test_no_node_is_given_more_than_its_storage(scheduler: Scheduler) -> None:
     given = [place(scheduler, ask(f"w{n}", 20_000)) for n in range(5)]
     assert [len(nodes) for nodes in given] == [1, 1, 1, 1, 0]
     assert len({node for nodes in given for node in nodes}) == 4
-    assert why_not(scheduler, ask("more", 20_000)).startswith("capacity: 1 tasks wanted, 0 fit now")
+    assert why_not(scheduler, ask("more", 20_000)).startswith("capacity: 1 task wanted, 0 fit now")
     scheduler.ended("w2", now_s=1)
     assert len(scheduler.plan(now_s=1, placed_max=10).assignments) == 1
 

@@ -133,7 +133,8 @@ def plan_command(file: str, hub: str | None, as_json: bool) -> int:
 def why_command(ref: str, every_rule: bool, hub: str | None, as_json: bool) -> None:
     """Explain why a workload runs where it runs, or waits.
 
-    The state, the reason and what would help; then each hub with the rules that reject it. ID is an id or a name.
+    The state, the reason and what would help; then each hub with the rules that reject it, or nearly do: with less
+    than a quarter to spare. ID is an id or a name.
     """
     from harch.cli.output import emit_json, note
     from harch.cli.remote import hub_suffix
@@ -147,6 +148,6 @@ def why_command(ref: str, every_rule: bool, hub: str | None, as_json: bool) -> N
         title = ref if ref == explanation.subject else f"{ref} ({explanation.subject})"
         show(explanation, title, every_rule=every_rule)
         passed = sum(rule.passed for one in explanation.hubs for rule in one.rules)
-        if passed and not every_rule:
+        if passed and not every_rule and explanation.verdict != "finished":
             pass_ = "1 rule passes" if passed == 1 else f"{passed} rules pass"
             note(f"{pass_}; `harch why {ref} --all{hub_suffix(hub)}` shows every rule")

@@ -1,4 +1,7 @@
-"""How does a "why" read? Every hub and every rule, with marks that need no colour. For `plan`, `apply` and `why`."""
+"""How does a "why" read? Every hub, and the rules that say no or nearly do, with marks that need no colour.
+
+For `plan`, `apply` and `why`.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,12 @@ _VERDICTS = {
 }
 
 
+_SOURCES = {"live": "live", "unknown": "no contact yet"}
+
+
 def show(explanation: Explanation, title: str, *, every_rule: bool = False) -> None:
-    """First the state, the reason and what would help. `every_rule` False: of the rules only those that say no."""
+    """First the state, the reason and what would help. `every_rule` False: only rules that say no, or nearly do, and
+    no rules about work that has ended."""
     verdict = _VERDICTS.get(explanation.verdict, clean(explanation.verdict))
     click.echo(f"{click.style(clean(title), bold=True)}: {verdict}")
     click.echo(f"  {clean(explanation.sentence)}")
@@ -35,7 +42,7 @@ def show(explanation: Explanation, title: str, *, every_rule: bool = False) -> N
     for task in explanation.placement:
         gpus = gpu_ranges(task.node_id, task.gpu_ids)
         click.echo(f"  task {task.rank} on {clean(task.node_id)}: {clean(gpus)}")
-    for hub in explanation.hubs:
+    for hub in explanation.hubs if every_rule or explanation.verdict != "finished" else ():
         if every_rule:
             click.echo()
         holder = hub.hub_id == explanation.runner_hub if explanation.runner_hub else hub.source == "live"
@@ -83,14 +90,14 @@ def exit_code_of(explanation: Explanation) -> int:
 
 
 def _show_hub(hub: HubExplanation, *, holds_it: bool, every_rule: bool) -> None:
-    source = "live" if hub.source == "live" else f"from its summary, {_age(hub.age_s)}"
-    refusal = "can never take it" if hub.never else "cannot take it now"
-    answer = "holds it" if holds_it else "could take it" if hub.eligible else refusal
-    click.echo(f"{click.style(clean(hub.hub_id), bold=True)} ({clean(hub.country)}), {source}: {answer}")
-    rules = [rule for rule in hub.rules if every_rule or not rule.passed]
+    source = _SOURCES.get(hub.source) or f"from its summary, {_age(hub.age_s)}"
+    answer = "holds it" if holds_it else _answer(hub)
+    country = f" ({clean(hub.country)})" if hub.country else ""
+    click.echo(f"{click.style(clean(hub.hub_id), bold=True)}{country}, {source}: {answer}")
+    rules = [rule for rule in hub.rules if every_rule or not rule.passed or (rule.is_near and not holds_it)]
     width = max((len(rule.rule) for rule in rules), default=0)
     for rule in rules:
-        mark = styled("pass" if rule.passed else "FAIL")
+        mark = styled("near" if rule.is_near and not holds_it else "pass" if rule.passed else "FAIL")
         click.echo(f"  {mark}  {clean(rule.rule):<{width}}  {clean(rule.detail)}".rstrip())
         if rule.nearest_fix and not rule.passed:
             click.echo(f"        {'':<{width}}  fix: {clean(rule.nearest_fix)}")
@@ -103,6 +110,17 @@ def _show_hub(hub: HubExplanation, *, holds_it: bool, every_rule: bool) -> None:
         click.echo(f"  node  {clean(candidate.node_id)}: {candidate.gpus_free} GPUs free, {score}")
     if len(hub.candidates) > CANDIDATES_LISTED:
         click.echo(f"  and {len(hub.candidates) - CANDIDATES_LISTED} more nodes")
+
+
+def _answer(hub: HubExplanation) -> str:
+    """Whether waiting may help is part of the answer."""
+    if hub.eligible:
+        return "could take it"
+    if hub.never:
+        return "can never take it"
+    if hub.source == "unknown" or all(rule.passed for rule in hub.rules):
+        return "does not answer"
+    return "cannot take it now"
 
 
 def _age(age_s: float | None) -> str:
