@@ -51,6 +51,10 @@ class FederationPort(Protocol):
         """What this hub's SENTINEL has to tell, against what it has to know."""
         ...
 
+    def has_alert_news(self, position: int) -> bool:
+        """Whether an exchange would tell this hub's SENTINEL, at this position, anything new."""
+        ...
+
     async def query_telemetry(self, hub_id: str, question: bytes, *, within_s: float) -> bytes:
         """Another hub's answer about its telemetry, as it came."""
         ...

@@ -54,6 +54,17 @@ class SystemClock:
         await asyncio.sleep(delay_s)
 
 
+async def sleep_unless(event: asyncio.Event, clock: Clock, delay_s: float) -> bool:
+    """Sleeps for that long, or until the event is set. True: it is set."""
+    waits = [asyncio.ensure_future(wait) for wait in (event.wait(), clock.sleep(max(delay_s, 0.0)))]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+    return event.is_set()
+
+
 def machine_boot_id() -> str:
     """Which boot of which machine the boot clock counts for; empty where the system does not say."""
     try:

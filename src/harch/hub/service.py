@@ -13,6 +13,8 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
+from msgspec import structs
+
 from harch.base.clock import Clock, SteadyClock
 from harch.base.errors import InvariantBroken
 from harch.base.listen.gate import Gates
@@ -35,6 +37,7 @@ from harch.hub.federation.outbox import PeerOutbox
 from harch.hub.federation.peer_view import PeerDirectory
 from harch.hub.federation.service import HubFederation
 from harch.hub.federation.telemetry import TelemetryAnswers, agreed_country, no_sentinel
+from harch.hub.jobs.machine import JobMachine
 from harch.hub.jobs.runtime import JobRuntime
 from harch.hub.keys import SecretBox
 from harch.hub.learning import Learner
@@ -95,6 +98,7 @@ class HubStatus:
         self._jobs, self._directory, self._clock = jobs, directory, clock
         self.version, self.url = version, url
         self.started_at: datetime = clock.now()
+        self._counted: tuple[tuple[JobMachine, int, str], HubSummary] | None = None  # what of, and what came of it
 
     def ready(self) -> str:
         """Why it takes no work, if so."""
@@ -102,14 +106,21 @@ class HubStatus:
         return self._jobs.not_ready or (f"{full.message}: {full.hint}" if full is not None else "")
 
     def summary(self) -> HubSummary:
-        return summarise(
-            self._jobs.machine.state,
-            not_ready=self.ready(),
+        """Counted anew where an event may have changed it; readers ask several times a second, also of an idle hub."""
+        machine, not_ready, now = self._jobs.machine, self.ready(), self._clock.now()
+        basis = (machine, machine.revision, not_ready)
+        if self._counted is not None and self._counted[0] == basis:
+            return structs.replace(self._counted[1], at=now)
+        counted = summarise(
+            machine.state,
+            not_ready=not_ready,
             version=self.version,
             started_at=self.started_at,
-            now=self._clock.now(),
+            now=now,
             url=self.url,
         )
+        self._counted = (basis, counted)
+        return counted
 
     def peers(self) -> list[PeerView]:
         own = self.summary()

@@ -64,7 +64,11 @@ class FakeFederation:
         self._hub = hub
 
     def exchange_alerts(self, records: bytes) -> AlertExchange:
+        self._hub.alert_exchanges += 1
         return AlertExchange(records=(b"from a peer", records), position=2)
+
+    def has_alert_news(self, position: int) -> bool:
+        return self._hub.alert_news or position != self._hub.alert_position
 
     async def query_telemetry(self, hub_id: str, question: bytes, *, within_s: float) -> bytes:
         if hub_id != "dakar":
@@ -230,6 +234,7 @@ class FakeHub:
         self.federation = FakeFederation(self)
         self.carbon = FakeCarbon()
         self.energy = FakeEnergy()
+        self.alert_news, self.alert_position, self.alert_exchanges = False, 2, 0
         self.agent_keys: list[AgentKey] = []
         self.key_infos = {
             role.value: KeyInfo(

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import json
 
+import httpx
 import msgspec
 import pytest
+from starlette.types import Message
 
+from harch.api.app import create_app
+from harch.api.routes.sentinel import LOOK_EVERY_S
 from harch.hub.views import Role
 from harch.sentinel.federated.messages import Question
+from harch.testing.clock import SimClock
 from unit.api.conftest import Client
 from unit.api.fake_hub import KEYS, FakeHub
 
@@ -71,6 +78,59 @@ async def test_records_are_exchanged_as_they_are(operator: Client) -> None:
     assert told["position"] == 2
     assert told["revoked"] == 0
     assert (await operator.post("/sentinel/alert-records", json={"records": "§"})).status_code == 400
+
+
+WAITING = {"wait_s": 10, "position": 2, "revoked": 0}
+
+
+@pytest.mark.parametrize("news", ["records", "a revoked key", "another position", "none", "the server stops"])
+async def test_an_exchange_that_waits_is_answered_when_there_is_news_or_its_time_is_over(
+    hub: FakeHub, news: str
+) -> None:
+    clock = SimClock()
+    app = create_app(hub, clock=clock)
+    headers = {"x-api-key": KEYS[Role.OPERATOR]}
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(app), base_url="http://hub/v1", headers=headers
+    ) as sentinel:
+        call = asyncio.create_task(sentinel.post("/sentinel/alert-records", json=WAITING))
+        await clock.advance(3)
+        assert not call.done(), "nothing is new"
+        if news == "records":
+            hub.alert_news = True
+        elif news == "a revoked key":
+            hub.key_infos["user"] = msgspec.structs.replace(hub.key_infos["user"], revoked=True)
+        elif news == "another position":
+            hub.alert_position = 1
+        elif news == "the server stops":
+            app.streams.close()
+        await clock.advance(LOOK_EVERY_S if news != "none" else 7)
+        assert (await call).json()["records"]
+
+
+async def test_records_are_kept_for_the_next_call_when_the_one_that_waited_is_gone(hub: FakeHub) -> None:
+    clock = SimClock()
+    app = create_app(hub, clock=clock)
+    messages = iter([{"type": "http.request", "body": json.dumps(WAITING).encode()}, {"type": "http.disconnect"}])
+
+    async def receive() -> Message:
+        return next(messages)
+
+    async def send(message: Message) -> None:
+        pass
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/sentinel/alert-records",
+        "query_string": b"",
+        "headers": [(b"x-api-key", KEYS[Role.OPERATOR].encode()), (b"content-type", b"application/json")],
+        "state": {},
+    }
+    call = asyncio.create_task(app(scope, receive, send))
+    await clock.advance(LOOK_EVERY_S)
+    await call
+    assert hub.alert_exchanges == 0
 
 
 QUESTION = {

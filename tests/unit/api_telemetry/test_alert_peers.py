@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from pathlib import Path
@@ -13,7 +14,7 @@ from harch.sentinel.alerts.delivery import Delivery
 from harch.sentinel.alerts.service import AlertService
 from harch.sentinel.alerts.shared_state import Match, Silence
 from harch.sentinel.alerts.store import AlertStore
-from harch.sentinel.http.alerting import ALL_AGAIN_S, PIECE_BYTES_MAX, AlertPeers
+from harch.sentinel.http.alerting import ALL_AGAIN_S, EVERY_S, PIECE_BYTES_MAX, AlertPeers
 from harch.testing.clock import SimClock
 
 
@@ -33,7 +34,7 @@ class Hubs:
     def transport(self, own: str, other: str) -> httpx.MockTransport:
         def handle(request: httpx.Request) -> httpx.Response:
             assert request.headers["x-api-key"] == "token"
-            told = json.loads(request.content)["records"]
+            told = json.loads(request.content).get("records", "")
             self.largest = max(self.largest, len(base64.b64decode(told)))
             if told:
                 self.waiting[other].append(told)
@@ -65,26 +66,51 @@ async def test_a_silence_reaches_the_other_hub_and_large_states_arrive_in_pieces
     first = AlertPeers("http://a", "token", clock, hubs.transport("a", "b"))
     second = AlertPeers("http://b", "token", clock, hubs.transport("b", "a"))
     one.machine.shared.put(silence(0, clock), now_ms=one.now_ms())
-    await first.exchange(one)
-    await second.exchange(two)
+    await first.publish(one)
+    await second.receive(two)
     assert two.machine.shared.silence("s0") is not None
     assert (first.position, second.position) == (0, 1)
     for number in range(1, 200):
         one.machine.shared.put(silence(number, clock, "x" * 4_000), now_ms=one.now_ms())
     for _ in range(20):
-        await first.exchange(one)
-        await second.exchange(two)
+        await first.publish(one)
+        await second.receive(two)
     assert {record.id for record in two.machine.shared.silences()} == {f"s{number}" for number in range(200)}
     assert hubs.largest <= PIECE_BYTES_MAX
     hubs.publish_all["a"] = True
-    await first.exchange(one)
+    await first.receive(one)
     hubs.waiting["b"].clear()
-    await first.exchange(one)
+    await first.publish(one)
     assert hubs.waiting["b"], "everything is told again to a hub that was away"
     for _ in range(20):
-        await first.exchange(one)
+        await first.publish(one)
     hubs.waiting["b"].clear()
     await clock.advance(ALL_AGAIN_S + 1)
-    await first.exchange(one)
-    await first.exchange(one)
+    await first.publish(one)
+    await first.publish(one)
     assert hubs.waiting["b"], "and from time to time to all, whatever got lost"
+
+
+async def test_own_news_is_sent_within_a_second_and_a_hub_that_does_not_wait_or_fails_is_asked_once_a_second(
+    tmp_path: Path,
+) -> None:
+    clock, calls = SimClock(), list[dict[str, object]]()
+    answers = iter([503, *[200] * 100])
+
+    def handle(request: httpx.Request) -> httpx.Response:
+        calls.append(json.loads(request.content))
+        return httpx.Response(next(answers), json={"records": [], "position": 3, "tell_all": False, "revoked": 7})
+
+    service = AlertService(default_config(), AlertStore(tmp_path / "a"), _Nobody(), clock)
+    peers = AlertPeers("http://a", "token", clock, httpx.MockTransport(handle))
+    running = asyncio.create_task(peers.run(service))
+    await clock.advance(EVERY_S * 2.5)
+    assert [call.get("position") for call in calls] == [0, 0, 3]
+    assert [call.get("revoked") for call in calls] == [0, 0, 7]
+    service.machine.shared.put(silence(0, clock), now_ms=service.now_ms())
+    await clock.advance(EVERY_S)
+    assert sum("records" in call for call in calls) == 1
+    await clock.advance(EVERY_S * 3)
+    assert sum("records" in call for call in calls) == 1, "what was sent is not sent again"
+    assert len(calls) == 8
+    running.cancel()

@@ -95,6 +95,17 @@ def test_everybody_is_asked_once_before_anybody_is_asked_twice_suspected_or_not(
         assert sorted(asked[start : start + 19]) == names[1:]
 
 
+def test_who_has_asked_within_an_interval_is_not_asked_until_it_is_over() -> None:
+    one, two = gossip("dakhla", ["dakhla", "dakar"]), gossip("dakar", ["dakhla", "dakar"])
+    (syn,) = one.tick(1.0)
+    two.receive("dakhla", syn.message, 1.0)
+    two.next_tick_s = 1.1
+    assert two.tick(1.1) == []
+    (asked,) = two.tick(two.next_tick_s)
+    assert asked.to == "dakhla"
+    assert isinstance(asked.message, Syn)
+
+
 def test_few_peers_are_all_asked_and_none_is_no_trouble() -> None:
     assert {outgoing.to for outgoing in gossip("a", ["a", "b", "c"]).tick(0.0)} == {"b", "c"}
     assert gossip("a", []).tick(0.0) == []
@@ -214,11 +225,11 @@ def test_hubs_that_do_not_agree_on_the_members_trouble_each_other_with_nothing()
     machine, peer, newcomer = gossip(), gossip("dakar", [*NAMES, "lagos"]), gossip("lagos", [*NAMES, "lagos"])
     exchange(newcomer, peer)
     exchange(machine, peer)
-    exchange(peer, machine)
+    exchange(peer, machine, 1.0)
     assert machine.refusals == {}
-    machine.add_member("lagos", 0.0)
-    exchange(machine, peer)
-    assert machine.view("lagos", 0.0).generation == 1
+    machine.add_member("lagos", 1.0)
+    exchange(machine, peer, 2.0)
+    assert machine.view("lagos", 2.0).generation == 1
 
 
 def test_a_forgery_is_told_with_who_brought_it_and_not_every_time() -> None:
@@ -256,9 +267,9 @@ def test_a_clone_that_chose_the_same_generation_is_found_by_its_heartbeat() -> N
 def test_my_own_words_coming_back_and_those_of_my_former_life_are_no_alarm() -> None:
     old, machine, peer = gossip(generation=1), gossip(generation=2), gossip("dakar")
     exchange(old, peer)
-    exchange(peer, machine)
-    exchange(machine, peer)
-    exchange(peer, machine)
+    exchange(peer, machine, 1.0)
+    exchange(machine, peer, 2.0)
+    exchange(peer, machine, 3.0)
     assert [news for news in machine.take_news() if isinstance(news, (IdentityCloned, Forged))] == []
 
 
@@ -375,8 +386,8 @@ def test_the_dead_are_forgotten_after_a_day_and_remembered_when_they_return() ->
     exchange(two, three, day_s + 2.0)
     assert two.view("dakhla", day_s + 2.0).values == {}, "who has not forgotten yet does not bring it back"
     exchange(one, two, day_s + 3.0)
-    exchange(one, two, day_s + 3.2)
-    assert two.view("dakhla", day_s + 3.2).values == {"capacity": b"8"}
+    exchange(one, two, day_s + 4.0)
+    assert two.view("dakhla", day_s + 4.0).values == {"capacity": b"8"}
 
 
 # Limits

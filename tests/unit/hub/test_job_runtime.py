@@ -346,6 +346,11 @@ class TestPosting:
         await hub.runtime.record(Draft("kind", "subject", "done"))
 
 
+def work_of(hub: Running) -> Workload:
+    now = hub.clock.now()
+    return Workload(id="wl", tenant="t", owner_hub="h", spec=SPEC, created_at=now, updated_at=now)
+
+
 class TestRounds:
     async def test_a_round_is_planned_once_and_places_what_waits(self, hub: Running) -> None:
         await hub.runtime.handle(SUBMIT)
@@ -419,12 +424,32 @@ class TestRounds:
         due, rounds = [False, True], list[int]()
         monkeypatch.setattr(JobMachine, "is_lending_due", lambda *_: due.pop(0))
         monkeypatch.setattr(hub.runtime, "plan_placement", lambda: rounds.append(1))
+        hub.runtime.machine.state.lending.unbooked["wl"] = work_of(hub)
         task = asyncio.create_task(hub.runtime.keep_lending())
         hub.seen.events.clear()
         await hub.clock.advance(0.05)
         assert hub.seen.events == []
         await hub.clock.advance(0.05)
         assert (hub.seen.events, rounds) == (["LendingDue"], [1])
+        task.cancel()
+
+    async def test_idle_lending_is_looked_at_right_after_an_event_and_once_a_second(
+        self, hub: Running, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        looks = list[float]()
+        monkeypatch.setattr(JobMachine, "is_lending_due", lambda *_: bool(looks.append(hub.clock.monotonic_s())))
+        task = asyncio.create_task(hub.runtime.keep_lending())
+        await hub.clock.advance(0.5)
+        hub.runtime._happened.clear()  # what the hub's start has left
+        assert len(looks) <= 1
+        looks.clear()
+        await hub.clock.advance(3.0)
+        assert 2 <= len(looks) <= 3
+        looks.clear()
+        hub.runtime.note("kind", "subject", "something happened")
+        at_s = hub.clock.monotonic_s()
+        await hub.clock.advance(0.1)
+        assert looks == [pytest.approx(at_s + 0.05)]
         task.cancel()
 
     async def test_tags_are_audited_every_two_seconds_while_work_reads_data(
@@ -434,9 +459,7 @@ class TestRounds:
         hub.seen.events.clear()
         await hub.clock.advance(2.0)
         assert hub.seen.events == []
-        hub.runtime.machine.state.guard._readers["wl"] = Workload(
-            id="wl", tenant="t", owner_hub="h", spec=SPEC, created_at=hub.clock.now(), updated_at=hub.clock.now()
-        )
+        hub.runtime.machine.state.guard._readers["wl"] = work_of(hub)
         hub.runtime.machine.state.guard._readers["wl"].scrub = True
         await hub.clock.advance(1.9)
         assert hub.seen.events == []

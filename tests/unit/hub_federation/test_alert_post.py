@@ -57,6 +57,18 @@ def test_everything_is_told_again_when_a_hub_comes_back() -> None:
     assert made.exchange(b"").publish_all
 
 
+def test_there_is_news_with_records_of_others_another_position_or_a_hub_that_came_back() -> None:
+    made, _ = post()
+    made.exchange(b"")
+    assert not made.has_news(1)
+    assert made.has_news(0)
+    made.came("tangier", AlertRecords(records=b"a"))
+    assert made.has_news(1)
+    made.exchange(b"")
+    made.linked("tangier")
+    assert made.has_news(1)
+
+
 def test_what_waits_is_bounded() -> None:
     made, _ = post()
     for number in range(WAITING_MAX + 5):

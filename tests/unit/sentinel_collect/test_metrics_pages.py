@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harch.base.errors import HarchError
-from harch.sentinel.collect.exposition import read_page
+from harch.sentinel.collect.exposition import ExpositionPage, PageCache, read_page
 from harch.sentinel.model.labels import METRIC_NAME, MetricType, labels
 
 NOW = 1_700_000_000_000
@@ -111,3 +111,53 @@ def test_what_is_written_is_read_back(pairs: dict[str, str], value: float) -> No
     (batch,) = read_page(f"metric{{{inside}}} {value!r}\n", NOW).samples
     assert batch.labels == labels({**pairs, METRIC_NAME: "metric"})
     assert batch.values[0] == value
+
+
+LINES = st.sampled_from(
+    [
+        "up 1",
+        "up 2",
+        "up\t3 ",
+        'hits{code="200"} 5',
+        'hits{code="200",} 6',
+        'hits{code="20}0"}7',
+        'hits{code="2#0"} 8',
+        'hits{code="200"} 9 1600000000000',
+        'hits{code="200"} 5 # {trace="a"} 1',
+        'hits{code="200"} } 5',
+        'hits{code="200"} 1_0',
+        'hits{code="200"}',
+        'hits{a="b",a="c"} 1',
+        '{"with.dots", "a.b"="c"} 3',
+        "# TYPE requests counter",
+        "requests_created 1.6e9",
+        'requests_created{a="b"} 1.6e9',
+        'requests_total{a="b"} 3',
+        "# EOF",
+    ]
+)
+
+
+@given(st.lists(st.lists(LINES, max_size=6), min_size=2, max_size=4), st.booleans())
+def test_a_page_says_the_same_whatever_was_read_before_it(pages: list[list[str]], openmetrics: bool) -> None:
+    known = PageCache[str]()
+
+    def read(lines: list[str], cache: PageCache[str] | None) -> ExpositionPage | str:
+        try:
+            return read_page("\n".join(lines), NOW, openmetrics=openmetrics, known=cache)
+        except HarchError as refusal:
+            return refusal.message
+
+    for lines in pages:
+        assert read(lines, known) == read(lines, None)
+
+
+def test_a_series_is_read_once_and_forgotten_with_the_first_page_that_lacks_it() -> None:
+    known = PageCache[str]()
+    (first,) = read_page('hits{code="200"} 1', NOW, known=known).samples
+    (second,) = read_page('hits{code="200"} 2', NOW, known=known).samples
+    assert second.labels is first.labels
+    read_page("up 1", NOW, known=known)
+    (third,) = read_page('hits{code="200"} 3', NOW, known=known).samples
+    assert third.labels == first.labels
+    assert third.labels is not first.labels

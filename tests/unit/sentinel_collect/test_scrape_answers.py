@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from harch.base.errors import HarchError
-from harch.sentinel.collect.exposition import read_page
+from harch.sentinel.collect.exposition import PageCache, read_page
 from harch.sentinel.collect.scrape.client import ScrapeAnswer, Scraped, ended, scraped, size_bytes
 from harch.sentinel.collect.scrape.config import ScrapeConfig, StaticConfig, parse_config
 from harch.sentinel.collect.scrape.relabel import Relabel, relabelled
 from harch.sentinel.collect.scrape.targets import ScrapeTarget, read_groups, targets_of
 from harch.sentinel.model.histograms import STALE_BITS
-from harch.sentinel.model.labels import METRIC_NAME
+from harch.sentinel.model.labels import METRIC_NAME, Labels
 
 NOW = 1_700_000_000_000
 JOB = ScrapeConfig("shop")
@@ -77,6 +77,20 @@ def test_the_targets_labels_win_unless_the_sample_is_trusted() -> None:
     assert dict(sample.labels)["job"] == "shop"
     (sample, *_) = scraped(ScrapeConfig("shop", honor_labels=True), TARGET, page, frozenset()).batches
     assert dict(sample.labels)["job"] == "inner"
+
+
+def test_labels_of_a_repeated_series_are_those_of_its_first_page() -> None:
+    drop = Relabel((METRIC_NAME,), action="drop", regex="hits")
+    job = ScrapeConfig("shop", metric_relabel_configs=(drop, Relabel(regex="tmp", action="labeldrop")))
+    pages = [answer('hits 1\nsize{tmp="a"} 2\n'), answer('hits 2\nsize{tmp="a"} 3\nup_to 4\n')]
+    known = PageCache[Labels]()
+    for page in pages:
+        kept = scraped(job, TARGET, page, frozenset(), known)
+        anew = scraped(job, TARGET, page, frozenset())
+        assert [(batch.labels, batch.values) for batch in kept.batches] == [
+            (batch.labels, batch.values) for batch in anew.batches
+        ]
+        assert "hits" not in told(kept)
 
 
 def test_a_page_beyond_the_jobs_limit_is_refused_whole() -> None:

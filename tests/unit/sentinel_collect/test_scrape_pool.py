@@ -34,7 +34,7 @@ class Asker:
     def __init__(self, config: object, job: object, base: Path, now_ms: Any) -> None:
         self._now_ms = now_ms
 
-    async def fetch(self, target: object) -> ScrapeAnswer:
+    async def fetch(self, target: object, known: object) -> ScrapeAnswer:
         return ScrapeAnswer(self._now_ms(), 0.1, read_page("hits 1\n", self._now_ms()))
 
     async def close(self) -> None: ...

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Request
 from msgspec import Meta, Struct, field
 from starlette.responses import Response
 
-from harch.api.routes.context import Here, Operator, read_json, reply
+from harch.api.routes.context import Here, Operator, RouteContext, read_json, reply
 from harch.api.schema import accepts, answers
 from harch.base.errors import HarchError
 from harch.base.http.messages import token_from
@@ -23,6 +23,8 @@ from harch.sentinel.federated.messages import Question
 
 MSGPACK = "application/msgpack"
 KEYS_REMEMBERED_MAX = 1024
+WAIT_S_MAX = 30.0
+LOOK_EVERY_S = 1.0  # how soon a waiting SENTINEL hears of something new
 
 router = APIRouter(tags=["federation"])
 
@@ -38,9 +40,16 @@ OwnSentinel = Annotated[Principal, Depends(_own_sentinel)]
 
 
 class AlertRecordsSent(Struct, frozen=True, kw_only=True):
-    """Records in SENTINEL's own encoding, as base64; empty if nothing is new."""
+    """Records in SENTINEL's own encoding, as base64; empty if nothing is new.
+
+    With `wait_s` the answer comes when there is something new, at the latest after that time: new is another `position`
+    or another number of `revoked` keys than those given, or records of others.
+    """
 
     records: Annotated[str, Meta(max_length=RECORDS_BYTES_MAX * 4 // 3 + 4)] = ""
+    wait_s: Annotated[float, Meta(ge=0, le=WAIT_S_MAX)] = 0.0
+    position: Annotated[int, Meta(ge=0, le=2**31)] = 0
+    revoked: Annotated[int, Meta(ge=0, le=2**62)] = 0
 
 
 class AlertRecordsReceived(Struct, frozen=True, kw_only=True):
@@ -145,6 +154,12 @@ async def exchange(request: Request, _: OwnSentinel, here: Here) -> Response:
         records = base64.b64decode(sent.records, validate=True)
     except (binascii.Error, ValueError) as problem:
         raise HarchError("E0201", "`records` is not base64", field="records") from problem
+    until_s = here.clock.monotonic_s() + sent.wait_s
+    while here.clock.monotonic_s() < until_s and not _has_news(here, sent):
+        if not await here.streams.sleep(here.clock, LOOK_EVERY_S):
+            break
+        if await request.is_disconnected():
+            return Response()  # what it does not hear is kept for its next call
     received = here.hub.federation.exchange_alerts(records)
     return reply(
         AlertRecordsReceived(
@@ -154,6 +169,11 @@ async def exchange(request: Request, _: OwnSentinel, here: Here) -> Response:
             revoked=here.hub.credentials.revoked_count(),
         )
     )
+
+
+def _has_news(here: RouteContext, sent: AlertRecordsSent) -> bool:
+    federation, credentials = here.hub.federation, here.hub.credentials
+    return credentials.revoked_count() != sent.revoked or federation.has_alert_news(sent.position)
 
 
 @router.get(

@@ -13,6 +13,7 @@ from typing import Any
 
 from starlette.types import Receive, Scope, Send
 
+from harch.base.clock import Clock, sleep_unless
 from harch.base.errors import HarchError
 from harch.base.http.limits import HttpLimits
 from harch.base.http.messages import token_from
@@ -89,6 +90,10 @@ class Streams:
 
     def close(self) -> None:
         self._closing.set()
+
+    async def sleep(self, clock: Clock, seconds: float) -> bool:
+        """For an answer that waits before it begins. False, at once, when the server is stopping."""
+        return not await sleep_unless(self._closing, clock, seconds)
 
     @asynccontextmanager
     async def open(self, kind: StreamKind, scope: Scope, receive: Receive, send: Send) -> AsyncIterator[ResponseStream]:

@@ -18,7 +18,7 @@ from statistics import median
 
 import msgspec
 
-from harch.base.clock import Clock
+from harch.base.clock import Clock, sleep_unless
 from harch.federation.identity.members import Address
 from harch.federation.links import tls_connection
 from harch.federation.links.frames import (
@@ -198,7 +198,7 @@ def _failed(dialled: Dialled, why: str) -> DialFailed:
 # How does a hub keep one peer within reach? It dials, redials, measures, sends, and renews the connection in time.
 
 
-PING_EVERY_S = 1.0
+PING_EVERY_S = 2.0  # gossip says sooner that a hub is silent; this measures the link and finds a dead one
 PONG_WITHIN_S = 10.0  # only the link is given up; whether the hub is dead is for gossip to say, and earlier
 REDIAL_S_MIN, REDIAL_S_MAX = 0.05, 0.5
 STEADY_AFTER_S = 5.0  # a link that ends earlier counts as a failed attempt, or two hubs could redial in a tight loop
@@ -402,11 +402,7 @@ class Peer:
 
     async def _pause(self, delay_s: float) -> None:
         """Until the time is over, the connection ends or there is news."""
-        nap = asyncio.ensure_future(self._clock.sleep(max(delay_s, 0)))
-        woken = asyncio.ensure_future(self._wake.wait())
         try:
-            await asyncio.wait({nap, woken}, return_when=asyncio.FIRST_COMPLETED)
+            await sleep_unless(self._wake, self._clock, delay_s)
         finally:
-            nap.cancel()
-            woken.cancel()
             self._wake.clear()

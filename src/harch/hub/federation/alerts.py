@@ -49,12 +49,16 @@ class AlertPost:
                 self._send(hub_id, AlertRecords(records=records))
         known = AlertExchange(
             records=tuple(self._waiting),
-            position=sum(1 for hub_id in near if hub_id < self._own_id),
+            position=self._position_among(near),
             publish_all=self._send_all,
         )
         self._waiting.clear()
         self._send_all = False
         return known
+
+    def has_news(self, position: int) -> bool:
+        """Whether a SENTINEL that believes itself at this position would learn anything from an exchange."""
+        return bool(self._waiting) or self._send_all or self._position_among(self._near()) != position
 
     def linked(self, hub_id: str) -> None:
         """A hub that was away missed what was sent meanwhile."""
@@ -63,6 +67,9 @@ class AlertPost:
     def came(self, hub_id: str, message: AlertRecords) -> None:
         if len(message.records) <= RECORDS_BYTES_MAX and hub_id in self._near():
             self._waiting.append(message.records)
+
+    def _position_among(self, near: list[str]) -> int:
+        return sum(1 for hub_id in near if hub_id < self._own_id)
 
     def _near(self) -> list[str]:
         """Other hubs of the same country that can be reached."""

@@ -11,6 +11,8 @@ import logging
 import random
 from collections.abc import Callable, Iterable
 
+from msgspec import structs
+
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.base.listen.gate import ConnectionGate
@@ -274,14 +276,18 @@ class FederationRuntime:
                 await self._clock.sleep(FEED_AGAIN_S)
 
     async def _keep_publishing(self) -> None:
+        published: tuple[HubSummary, str] | None = None
         while True:
             began_s = self._clock.monotonic_s()
             with self._jobs.survived("reporting to other hubs"):
-                entries = (
-                    published_state(self._summary(), policy_version=self._policies.version) | self._signals.entries()
-                )
+                summary = self._summary()
+                state = (structs.replace(summary, at=summary.started_at), self._policies.version)
+                entries = self._signals.entries()
+                if state != published:  # encoding it takes longer than all the rest
+                    entries |= published_state(state[0], policy_version=state[1])
                 for key, value in entries.items():
                     self._spread(self._gossip.set(key, value))
+                published = state
             took_s = self._clock.monotonic_s() - began_s
             await self._clock.sleep(max(PUBLISH_EVERY_S, took_s / PUBLISH_SHARE_MAX))
 

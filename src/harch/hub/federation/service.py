@@ -81,6 +81,10 @@ class HubFederation:
         """What this hub's SENTINEL has to tell, against what it has to know. Alone, there is nobody to tell."""
         return self._runtime.alerts.exchange(records) if self._runtime is not None else AlertExchange()
 
+    def has_alert_news(self, position: int) -> bool:
+        """Whether an exchange would tell this hub's SENTINEL, at this position, anything new."""
+        return self._runtime is not None and self._runtime.alerts.has_news(position)
+
     def links(self) -> list[LinkStatus]:
         return self._runtime.links() if self._runtime is not None else []
 

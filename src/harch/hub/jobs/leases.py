@@ -134,5 +134,10 @@ class LendingRegistry:
         self._tries.pop(workload_id, None)
         self.answers.pop(workload_id, None)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether only an event can give it anything to do."""
+        return not (self._due or self.auctions or self.bids or self.given or self.borrowed or self.unbooked)
+
     def is_due(self, boot_s: float) -> bool:
         return bool(self._due) and self._due[0][0] <= boot_s

@@ -48,6 +48,7 @@ class JobMachine:
         faults: FaultBook | None = None,
     ) -> None:
         self.state = JobState(fleet, hub, settings, rules, leases=leases, faults=faults)
+        self.revision = 0  # grows with every event that may change anything but the view of peers
         self._last: Transaction | None = None  # the newest
         self._next_round: tuple[float, Preview] | None = None  # until something happens
 
@@ -98,6 +99,7 @@ class JobMachine:
 
     def apply(self, event: ev.Event, context: ev.EventContext) -> list[fx.Effect]:
         tx = self._begin(context)
+        self.revision += not isinstance(event, ev.PeersSeen)
         match event:
             case ev.Submitted():
                 commands.submit(tx, event)

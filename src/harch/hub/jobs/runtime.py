@@ -20,7 +20,7 @@ from uuid import uuid4
 
 from msgspec import structs
 
-from harch.base.clock import SteadyClock
+from harch.base.clock import SteadyClock, sleep_unless
 from harch.base.errors import HarchError, InvariantBroken
 from harch.carbon.planning.settings import PlanSettings
 from harch.execution.protocol import HubMessage, StartTask, TaskEnded
@@ -98,6 +98,7 @@ class JobRuntime:
         )
         self.held, self.opened = held, asyncio.Event()
         self._placement_planned = False
+        self._happened = asyncio.Event()  # since lending was looked at
         self._waiters: set[asyncio.Future[None]] = set()
         self._mending: asyncio.Task[None] | None = None
         self._notes: list[ev.Event] = []  # for the history, once the machine is sound again
@@ -127,6 +128,7 @@ class JobRuntime:
             raise self.short_of_space
         if not self._committer.has_room:  # before anything changes: memory would be ahead of the disk for good
             raise too_slow()
+        self._happened.set()
         context = self.context()
         now = context.now
         if self.faults.has_causes:
@@ -219,6 +221,9 @@ class JobRuntime:
     async def keep_lending(self) -> None:
         """Until cancelled: what waits is offered to other hubs, leases and bids end."""
         while True:
+            if self.machine.state.lending.is_idle:
+                await sleep_unless(self._happened, self._clock, LOOK_AGAIN_S)
+                self._happened.clear()
             await self._clock.sleep(LENDING_EVERY_S)
             with self.survived("offering work to other hubs"):
                 if not self.not_ready and self.machine.is_lending_due(self._clock.boot_s()):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from harch.base.clock import Clock
+from harch.base.clock import Clock, sleep_unless
 from harch.base.errors import HarchError
 from harch.sentinel.alerts import api, api_silences
 from harch.sentinel.alerts.alert import Alert
@@ -102,13 +102,7 @@ class AlertService:
         self._wake.clear()
         next_ms = self.machine.next_ms()
         idle_s = IDLE_S_MAX if next_ms is None else min(IDLE_S_MAX, max(0.0, (next_ms - self.now_ms()) / 1000))
-        woken = asyncio.ensure_future(self._wake.wait())
-        slept = asyncio.ensure_future(self._clock.sleep(idle_s))
-        try:
-            await asyncio.wait((woken, slept), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            woken.cancel()
-            slept.cancel()
+        await sleep_unless(self._wake, self._clock, idle_s)
 
     def _done(self, delivery: Delivery, error: HarchError | None) -> None:
         if error is None:

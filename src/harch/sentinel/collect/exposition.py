@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from harch.base.errors import HarchError
 from harch.sentinel.model.labels import METRIC_NAME, Labels, MetricMetadata, MetricType, labels
@@ -153,6 +155,34 @@ _CREATED = "_created"
 _COUNTED = ("_total", "_count", "_sum", "_bucket", "")
 
 
+K = TypeVar("K", bound=Hashable)
+
+
+class PageCache(Generic[K]):
+    """The labels that followed from a part of the last page of a target; a page mostly repeats the one before it.
+
+    As large as that page: what a page does not repeat is forgotten with the next one.
+    """
+
+    def __init__(self) -> None:
+        self._before: dict[K, Labels] = {}
+        self._now: dict[K, Labels] = {}
+
+    def begin(self) -> None:
+        """Another page."""
+        self._before, self._now = self._now, {}
+
+    def get(self, part: K) -> Labels | None:
+        found = self._before.get(part)
+        if found is None:
+            return self._now.get(part)
+        self._now[part] = found
+        return found
+
+    def put(self, part: K, found: Labels) -> None:
+        self._now[part] = found
+
+
 @dataclass(frozen=True, slots=True)
 class ExpositionPage:
     samples: tuple[SeriesBatch, ...]
@@ -174,10 +204,21 @@ class _Reading:
 
 
 def read_page(
-    text: str, at_ms: int, *, openmetrics: bool = False, honor_timestamps: bool = True, limit: int = 1_000_000
+    text: str,
+    at_ms: int,
+    *,
+    openmetrics: bool = False,
+    honor_timestamps: bool = True,
+    limit: int = 1_000_000,
+    known: PageCache[str] | None = None,
 ) -> ExpositionPage:
-    """Every sample of the page, at its own time or `at_ms`. Raises E0670 with the line that cannot be read."""
+    """Every sample of the page, at its own time or `at_ms`. Raises E0670 with the line that cannot be read.
+
+    `known` remembers the series of the target's last page by their text, which takes most of the time to read.
+    """
     reading = _Reading(at_ms, honor_timestamps, limit)
+    known = known if known is not None else PageCache()
+    known.begin()
     ended = False
     for number, line in enumerate(text.split("\n"), 1):
         stripped = line.strip(" \t\r")
@@ -188,20 +229,42 @@ def read_page(
                 raise TextError("data after `# EOF`")
             if stripped[0] == "#":
                 ended = _comment(stripped, reading) and openmetrics
-            else:
-                _sample(read_sample(stripped), reading, openmetrics)
+                continue
+            series, value = _plain_line(stripped)
+            named = known.get(series)
+            if named is not None and value:
+                _append(SeriesBatch(named, (at_ms,), (read_number(value),)), reading)
+                continue
+            before = len(reading.batches)
+            _sample(read_sample(stripped), reading, openmetrics)
+            if value and len(reading.batches) > before:
+                known.put(series, reading.batches[-1].labels)
         except TextError as problem:
             raise HarchError("E0670", f"line {number} of the page: {problem}") from problem
     if openmetrics and not ended:
         raise HarchError("E0670", "the page does not end with `# EOF`: it may be truncated")
     names = {*reading.types, *reading.units, *reading.helps}
-    known = {
+    metadata = {
         name: MetricMetadata(
             reading.types.get(name, MetricType.UNKNOWN), reading.units.get(name, ""), reading.helps.get(name, "")
         )
         for name in names
     }
-    return ExpositionPage(tuple(_with_starts(reading)), known)
+    return ExpositionPage(tuple(_with_starts(reading)), metadata)
+
+
+def _plain_line(line: str) -> tuple[str, str]:
+    """A line without time and exemplar, as series and value; two empty texts for any other one.
+
+    Lines that say when a counter began are samples or not depending on the rest of the page, so they are no plain ones.
+    """
+    if "#" in line:
+        return "", ""
+    end = line.rfind("}") + 1 or len(line.split(None, 1)[0])
+    series, rest = line[:end], line[end:].split()
+    if len(rest) != 1 or _CREATED in series:
+        return "", ""
+    return series, rest[0]
 
 
 def _comment(line: str, reading: _Reading) -> bool:
@@ -239,14 +302,18 @@ def _sample(line: SampleLine, reading: _Reading, openmetrics: bool) -> None:
     if openmetrics and base != line.name and reading.types.get(base) is not None:
         reading.created[(base, labels(line.pairs))] = round(line.value * 1000)
         return
-    if len(reading.batches) >= reading.limit:
-        raise TextError(f"more than {reading.limit} samples on one page")
     exemplars: tuple[Exemplar, ...] = ()
     if line.exemplar is not None:
         pairs, value, when = line.exemplar
         exemplars = (Exemplar(labels(pairs), value, _milliseconds(when, True) if when else at),)
     named = labels([*line.pairs, (METRIC_NAME, line.name)])
-    reading.batches.append(SeriesBatch(named, (at,), (line.value,), exemplars=exemplars))
+    _append(SeriesBatch(named, (at,), (line.value,), exemplars=exemplars), reading)
+
+
+def _append(batch: SeriesBatch, reading: _Reading) -> None:
+    if len(reading.batches) >= reading.limit:
+        raise TextError(f"more than {reading.limit} samples on one page")
+    reading.batches.append(batch)
 
 
 def _milliseconds(word: str, in_seconds: bool) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -46,7 +46,9 @@ from harch.sentinel.rules.loader import default_pack, read_rule_files
 from harch.sentinel.rules.runner import RuleRunner
 from harch.sentinel.rules.views import SelfMetric, alerts_view, group_metrics, rules_view
 
-EVERY_S = 1.0
+EVERY_S = 1.0  # how soon own news are sent, and a hub that failed is asked again
+WAIT_S = 10.0  # how long the hub may keep a question open until it has an answer
+ANSWER_S = 5.0
 ALL_AGAIN_S = 600.0  # everything is sent again, so that what got lost on the way is lost for minutes at most
 PIECE_BYTES_MAX = 256 * 1024  # of one exchange; what does not fit follows with the next
 _log = logging.getLogger("harch.sentinel")
@@ -66,39 +68,83 @@ class AlertPeers:
         """`on_heard` is called with each answer of the hub how many keys it has revoked so far."""
         self._url = f"{hub_url}/v1/sentinel/alert-records"
         self._clock, self._on_answer = clock, on_answer
-        self._client = httpx.AsyncClient(timeout=5, trust_env=False, transport=transport, headers={"X-API-Key": token})
-        self._sent_number = 0  # up to which number of our records the others know
+        self._client = httpx.AsyncClient(
+            timeout=ANSWER_S, trust_env=False, transport=transport, headers={"X-API-Key": token}
+        )
+        self._sent_number, self._sent_life = 0, 0  # up to which number of our records the others know; begun how often
         self._sent_all_s = clock.monotonic_s()
+        self._revoked = 0  # keys that the hub had revoked when it answered last
         self.position = 0
         self.answered_s = clock.monotonic_s()  # when the hub answered last
 
     async def run(self, service: AlertService) -> None:
-        """Until cancelled. A hub that does not answer is asked again; nothing is lost meanwhile."""
+        """Until cancelled: asks the hub, which answers when it has news, and sends own news beside that.
+
+        A hub that does not answer is asked again; nothing is lost meanwhile.
+        """
         try:
-            while True:
-                try:
-                    await self.exchange(service)
-                except (httpx.HTTPError, msgspec.ValidationError, HarchError, ValueError) as problem:
-                    _log.debug("could not exchange alert records: %s", problem)
-                await self._clock.sleep(EVERY_S)
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._listen(service))
+                group.create_task(self._publish(service))
         finally:
             await self._client.aclose()
 
-    async def exchange(self, service: AlertService) -> None:
+    async def _listen(self, service: AlertService) -> None:
+        while True:
+            began_s = self._clock.monotonic_s()
+            answered = await self._survived(self.receive(service))
+            if not answered or self._clock.monotonic_s() - began_s < EVERY_S:  # an older hub does not wait
+                await self._clock.sleep(EVERY_S)
+
+    async def _publish(self, service: AlertService) -> None:
+        while True:
+            await self._clock.sleep(EVERY_S)
+            await self._survived(self.publish(service))
+
+    async def _survived(self, call: Coroutine[None, None, None]) -> bool:
+        try:
+            await call
+        except (httpx.HTTPError, msgspec.ValidationError, HarchError, ValueError) as problem:
+            _log.debug("could not exchange alert records: %s", problem)
+            return False
+        return True
+
+    async def receive(self, service: AlertService) -> None:
+        """Waits for what is new at the hub."""
+        await self._request(service, {"wait_s": WAIT_S, "position": self.position, "revoked": self._revoked}, WAIT_S)
+
+    async def publish(self, service: AlertService) -> None:
+        """Sends what is new here, as much of it as fits into one request; nothing if nothing is."""
+        if self._clock.monotonic_s() - self._sent_all_s > ALL_AGAIN_S:
+            self._begin_anew()
+        life = self._sent_life
         piece, number = _news(service.machine.shared, self._sent_number)
-        answer = await self._client.post(self._url, json={"records": base64.b64encode(piece).decode()})
+        if not piece:
+            return
+        await self._request(service, {"records": base64.b64encode(piece).decode()}, 0.0)
+        if life == self._sent_life:  # or everything is to be sent again
+            self._sent_number = number
+
+    async def _request(self, service: AlertService, request: dict[str, object], wait_s: float) -> None:
+        answer = await self._client.post(self._url, json=request, timeout=ANSWER_S + wait_s)
         answer.raise_for_status()
         reply = answer.json()
         self.answered_s = self._clock.monotonic_s()
+        revoked = int(reply.get("revoked", 0))
         if self._on_answer is not None:
-            await self._on_answer(int(reply.get("revoked", 0)))
-        self._sent_number = number
+            await self._on_answer(revoked)
+        self._revoked = revoked
         for text in reply["records"]:
             await service.merge(decode_records(base64.b64decode(text)))
             await asyncio.sleep(0)
         self.position = int(reply["position"])
-        if reply["tell_all"] or self._clock.monotonic_s() - self._sent_all_s > ALL_AGAIN_S:
-            self._sent_number, self._sent_all_s = 0, self._clock.monotonic_s()
+        if reply["tell_all"]:
+            self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        """Sends everything again, from the first record on."""
+        self._sent_life += 1
+        self._sent_number, self._sent_all_s = 0, self._clock.monotonic_s()
 
 
 def _news(shared: SharedState, after: int) -> tuple[bytes, int]:

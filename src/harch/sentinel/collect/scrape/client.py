@@ -15,7 +15,7 @@ from typing import Protocol
 import httpx
 
 from harch.base.errors import HarchError
-from harch.sentinel.collect.exposition import OPENMETRICS, ExpositionPage, read_page
+from harch.sentinel.collect.exposition import OPENMETRICS, ExpositionPage, PageCache, read_page
 from harch.sentinel.collect.scrape.config import Authorization, BasicAuth, ScrapeConfig, SentinelConfig, TlsConfig
 from harch.sentinel.collect.scrape.relabel import relabelled
 from harch.sentinel.collect.scrape.targets import ScrapeTarget
@@ -43,15 +43,24 @@ class Scraped:
     failure: str = ""
 
 
-def scraped(job: ScrapeConfig, target: ScrapeTarget, answer: ScrapeAnswer, before: frozenset[Labels]) -> Scraped:
-    """Series that the target does not show any more end with a stale marker; so do all, if it did not answer."""
+def scraped(
+    job: ScrapeConfig,
+    target: ScrapeTarget,
+    answer: ScrapeAnswer,
+    before: frozenset[Labels],
+    known: PageCache[Labels] | None = None,
+) -> Scraped:
+    """Series that the target does not show any more end with a stale marker; so do all, if it did not answer.
+
+    `known` remembers the labels that the series of the last page got.
+    """
     found = Scraped(failure=answer.failure)
     after = 0
     sample_count = 0
     if answer.page is not None:
         sample_count = len(answer.page.samples)
         try:
-            found.batches = _labelled(job, target, answer.page.samples)
+            found.batches = _labelled(job, target, answer.page.samples, known if known is not None else PageCache())
             after = len(found.batches)
         except HarchError as problem:
             found.failure = problem.message
@@ -83,22 +92,36 @@ def _ended(series: Iterable[Labels], at_ms: int) -> list[SeriesBatch]:
     return [SeriesBatch(one, (at_ms,), (STALE,)) for one in sorted(series)]
 
 
-def _labelled(job: ScrapeConfig, target: ScrapeTarget, samples: Iterable[SeriesBatch]) -> list[SeriesBatch]:
+def _labelled(
+    job: ScrapeConfig, target: ScrapeTarget, samples: Iterable[SeriesBatch], known: PageCache[Labels]
+) -> list[SeriesBatch]:
     """Raises E0675 if the page breaks a limit: then nothing of it is taken, so that no half of a page looks whole."""
     taken: list[SeriesBatch] = []
+    known.begin()
     for batch in samples:
-        pairs = _joined(dict(batch.labels), target.labels, honor=job.honor_labels)
-        if job.metric_relabel_configs:
-            changed = relabelled(pairs, job.metric_relabel_configs)
-            if changed is None:
-                continue
-            pairs = changed
-        if job.label_limit and len(pairs) > job.label_limit:
-            raise HarchError("E0675", f"a sample has {len(pairs)} labels; the job allows {job.label_limit}")
-        taken.append(SeriesBatch(labels(pairs), batch.timestamps, batch.values, batch.starts, batch.exemplars))
+        named = known.get(batch.labels)
+        if named is None:
+            named = _labels_of(job, target, batch.labels)
+            known.put(batch.labels, named)
+        if not named:
+            continue
+        taken.append(SeriesBatch(named, batch.timestamps, batch.values, batch.starts, batch.exemplars))
         if job.sample_limit and len(taken) > job.sample_limit:
             raise HarchError("E0675", f"the page has more than {job.sample_limit} samples, the job's limit")
     return taken
+
+
+def _labels_of(job: ScrapeConfig, target: ScrapeTarget, own: Labels) -> Labels:
+    """None at all if the job drops the series. Raises E0675 if there are too many."""
+    pairs = _joined(dict(own), target.labels, honor=job.honor_labels)
+    if job.metric_relabel_configs:
+        changed = relabelled(pairs, job.metric_relabel_configs)
+        if changed is None:
+            return ()
+        pairs = changed
+    if job.label_limit and len(pairs) > job.label_limit:
+        raise HarchError("E0675", f"a sample has {len(pairs)} labels; the job allows {job.label_limit}")
+    return labels(pairs)
 
 
 def _joined(own: dict[str, str], of_target: Labels, *, honor: bool) -> dict[str, str]:
@@ -144,7 +167,7 @@ class ScrapeClient:
             limits=httpx.Limits(max_connections=512, max_keepalive_connections=512),
         )
 
-    async def fetch(self, target: ScrapeTarget) -> ScrapeAnswer:
+    async def fetch(self, target: ScrapeTarget, known: PageCache[str] | None = None) -> ScrapeAnswer:
         """Never raises for what a target does: the failure is part of the answer."""
         began = self._wall_ms()
         try:
@@ -154,6 +177,7 @@ class ScrapeClient:
                 began,
                 openmetrics=content_type.startswith(OPENMETRICS),
                 honor_timestamps=self._job.honor_timestamps,
+                known=known,
             )
         except (httpx.HTTPError, httpx.InvalidURL, OSError, UnicodeDecodeError, HarchError) as problem:
             reason = problem.message if isinstance(problem, HarchError) else f"{type(problem).__name__}: {problem}"

@@ -19,6 +19,7 @@ import msgspec
 
 from harch.base.clock import Clock, epoch_ms
 from harch.base.errors import HarchError
+from harch.sentinel.collect.exposition import PageCache
 from harch.sentinel.collect.scrape.client import ScrapeAnswer, ScrapeClient, ended, scraped
 from harch.sentinel.collect.scrape.config import ScrapeConfig, SentinelConfig, StaticConfig
 from harch.sentinel.collect.scrape.targets import REFRESH_S_MAX, ScrapeTarget, discover, refresh_s, targets_of
@@ -133,12 +134,13 @@ class ScrapeJob:
         interval_ms = self._config.interval_ms(self._job)
         offset = int.from_bytes(hashlib.sha256(repr(target.key).encode()).digest()[:8]) % interval_ms
         seen: frozenset[Labels] = frozenset()
+        series, labelled = PageCache[str](), PageCache[Labels]()
         try:
             while True:
                 # Each target has its own place in the interval, so that not all of them are asked at once.
                 await self._clock.sleep((interval_ms - (self._now_ms() - offset) % interval_ms) / 1000)
-                answer = await self._client.fetch(target)
-                found = scraped(self._job, target, answer, seen)
+                answer = await self._client.fetch(target, series)
+                found = scraped(self._job, target, answer, seen, labelled)
                 seen = found.seen
                 health = self.health[target.key]
                 health.last_scrape_ms, health.took_s, health.failure = answer.at_ms, answer.took_s, found.failure
