@@ -1,7 +1,6 @@
 """How much carbon would planning have saved?
 
-The function behind `harch simulate carbon` (naive, HarchOS, oracle), its numbers per policy over all weeks, and their
-plot.
+The function behind `harch simulate carbon` (naive, HarchOS, oracle), and its numbers per policy over all weeks.
 """
 
 from __future__ import annotations
@@ -9,13 +8,10 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from harch.base.clock import Clock, SystemClock
-from harch.base.errors import HarchError
 from harch.carbon.planning.dispatch import MoveRules
 from harch.fleet.model import Fleet
 from harch.simulate.carbon_replay import CarbonReplay, Progress
@@ -238,7 +234,7 @@ def replay_period(
 
 @dataclass(frozen=True, eq=False)
 class CarbonOutcome:
-    """What was found: the report as plain values, and hourly kWh (on site, grid) of the first week for a plot."""
+    """What was found: the report as plain values, and hourly kWh (on site, grid) of the first week, for its curves."""
 
     report: dict[str, object]
     hourly: list[dict[str, dict[int, tuple[float, float]]]]  # by case and policy
@@ -252,6 +248,12 @@ def simulate_carbon(
 
     warm()
     cases, hourly = [], []
+    replays, ended = len(scenario.cases) * len(scenario.weeks) * len(POLICIES), 0
+
+    def advance(done_s: float, of_s: float) -> None:
+        if progress is not None:
+            progress(ended + done_s / of_s, replays)
+
     for case in scenario.cases:
         tallies = {policy: CarbonTally(fleet) for policy in POLICIES}
         weeks: list[dict[str, object]] = []
@@ -259,7 +261,8 @@ def simulate_carbon(
         for period in periods_of(fleet, scenario, case):
             week: dict[str, object] = {"first_day": f"{period.first_day:%Y-%m-%d}", "jobs": len(period.jobs)}
             for policy in POLICIES:
-                replay = replay_period(fleet, scenario, period, policy, clock=clock, progress=progress)
+                replay = replay_period(fleet, scenario, period, policy, clock=clock, progress=advance)
+                ended += 1
                 week[policy] = round(tallies[policy].add(replay), 2)
                 if not weeks:
                     first[policy] = hourly_kwh(replay)
@@ -288,45 +291,3 @@ def _conditions(fleet: Fleet, scenario: Scenario) -> dict[str, object]:
         "pinned_share": round(scenario.pinned_share, 4),
         "weather": scenario.weather.csv or "modelled",
     }
-
-
-# How does a carbon replay look? Power from on site and from the grid over the first week, one row per policy.
-#
-# matplotlib comes with the extra `plots` and is imported here only.
-
-
-def save_plot(outcome: CarbonOutcome, path: Path) -> None:
-    """One column per case. Raises HarchError E0202 if matplotlib is missing or the file cannot be written."""
-    try:
-        import matplotlib
-
-        matplotlib.use("Agg")
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise HarchError(
-            "E0202", "plots need matplotlib, which is not installed", hint="pip install 'harch[plots]'"
-        ) from error
-    cases: Any = outcome.report["cases"]
-    figure, axes = pyplot.subplots(
-        len(POLICIES), len(cases), squeeze=False, sharex="col", sharey="col", figsize=(7 * len(cases), 8)
-    )
-    for column, (case, hourly) in enumerate(zip(cases, outcome.hourly, strict=True)):
-        for row, policy in enumerate(POLICIES):
-            hours = sorted(hourly[policy])
-            own = [hourly[policy][hour][0] for hour in hours]
-            grid = [hourly[policy][hour][1] for hour in hours]
-            axis = axes[row][column]
-            days = [hour / 24 for hour in hours]
-            axis.stackplot(days, own, grid, labels=("on site", "grid"), colors=("#3a9d5d", "#555555"))
-            axis.set_title(f"{policy}: {case['policies'][policy]['g_per_kwh']} g/kWh over all weeks", fontsize=10)
-            axis.set_ylabel("kW")
-        axes[-1][column].set_xlabel(f"days of the first week; {100 * case['utilisation_asked']:.0f} % requested")
-    axes[0][0].legend(loc="upper right", fontsize=8)
-    figure.suptitle(f"{outcome.report['scenario']}: modelled, {outcome.report['evidence']}")
-    figure.tight_layout()
-    try:
-        figure.savefig(path, dpi=120)
-    except (OSError, ValueError) as error:
-        raise HarchError("E0202", f"cannot write `{path}`: {error}") from error
-    finally:
-        pyplot.close(figure)

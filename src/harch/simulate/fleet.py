@@ -42,6 +42,19 @@ def simulate_fleet(
     progress: Progress | None = None,
 ) -> dict[str, object]:
     """Replays the workload; answers what `--json` prints. Equal arguments give equal figures, but for the speed."""
+    replay = replay_fleet(fleet, workload, policy=policy, cycle_s=cycle_s, clock=clock, progress=progress)
+    return report(fleet, workload, replay, policy=policy, seed=seed)
+
+
+def replay_fleet(
+    fleet: Fleet,
+    workload: ReplayWorkload,
+    *,
+    policy: FleetPolicy = "harch",
+    cycle_s: float = CYCLE_S,
+    clock: Clock | None = None,
+    progress: Progress | None = None,
+) -> FleetReplay:
     if policy in ("harch", "blind"):
         from harch.placement.policy.engine import warm
 
@@ -50,7 +63,7 @@ def simulate_fleet(
         fleet, workload, new_policy(policy), clock=clock or SystemClock(), cycle_s=cycle_s, progress=progress
     )
     replay.run()
-    return report(fleet, workload, replay, policy=policy, seed=seed)
+    return replay
 
 
 def report(fleet: Fleet, workload: ReplayWorkload, replay: FleetReplay, *, policy: str, seed: int) -> dict[str, object]:

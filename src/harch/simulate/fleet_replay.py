@@ -46,18 +46,31 @@ class HubTally:
     held_gpu_s: float = 0.0
     busy_gpu_s: float = 0.0
     held_saturated_gpu_s: float = 0.0
+    held_hourly_gpu_s: list[float] = field(default_factory=list)
     _now_s: float = 0.0
 
     def advance(self, now_s: float) -> None:
         seconds = now_s - self._now_s
         if seconds <= 0:
             return
+        self._add_hours(now_s)
         self.held_gpu_s += seconds * self.held_milli / GPU_MILLI
         self.busy_gpu_s += seconds * self.busy_milli / GPU_MILLI
         if self.saturated_from_s is not None:
             saturated_s = max(0.0, now_s - max(self._now_s, self.saturated_from_s))
             self.held_saturated_gpu_s += saturated_s * self.held_milli / GPU_MILLI
         self._now_s = now_s
+
+    def _add_hours(self, now_s: float) -> None:
+        """What is held until now, hour by hour."""
+        gpus, at_s, hours = self.held_milli / GPU_MILLI, self._now_s, self.held_hourly_gpu_s
+        while at_s < now_s:
+            hour = int(at_s // 3600)
+            if len(hours) <= hour:
+                hours += [0.0] * (hour + 1 - len(hours))
+            until_s = min(now_s, 3600.0 * (hour + 1))
+            hours[hour] += gpus * (until_s - at_s)
+            at_s = until_s
 
     def change(self, now_s: float, milli: int, busy_milli: float) -> None:
         self.advance(now_s)

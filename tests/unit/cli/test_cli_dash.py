@@ -12,8 +12,9 @@ from rich.console import Console
 from test_cli_verbs import page
 
 from harch.base.errors import HarchError
-from harch.cli.telemetry.query import _screen
-from harch.sdk.sentinel import QueryAnswer, SentinelClient
+from harch.cli.telemetry.dashboard import screen as drawn_screen
+from harch.cli.telemetry.no_data import EmptyAnswers
+from harch.sdk.sentinel import MatrixSeries, QueryAnswer, SentinelClient
 from harch.sentinel.dashboards.definition import shipped
 
 Harch = Callable[..., Result]
@@ -32,11 +33,15 @@ class Answering:
 
     query_range = query
 
+    def get(self, path: str, params: object = None) -> Any:
+        return {"data": []}
 
-def screen(answer: QueryAnswer | HarchError) -> str:
-    console = Console(width=200, no_color=True)
+
+def screen(answer: QueryAnswer | HarchError, columns: int = 200) -> str:
+    client = cast(SentinelClient, Answering(answer))
+    console = Console(width=columns, no_color=True)
     with console.capture() as shown:
-        console.print(_screen(cast(SentinelClient, Answering(answer)), shipped("hubs"), 3600.0, 1_790_000_000.0))
+        console.print(drawn_screen(client, EmptyAnswers(client), shipped("hubs"), 3600.0, 1_790_000_000.0, columns))
     return shown.get()
 
 
@@ -49,8 +54,30 @@ def test_an_error_of_many_panels_is_said_once() -> None:
 
 def test_an_empty_panel_says_why() -> None:
     known = QueryAnswer("matrix", warnings=["hub dakar does not answer"])
-    assert "no data: hub dakar does not answer" in screen(known)
-    assert "no data: nothing matches" in screen(QueryAnswer("matrix"))
+    text = screen(known)
+    assert text.count("no data: see (1) below") == len(shipped("hubs").panels)
+    assert text.count("hub dakar does not answer") == 1
+    assert "no data: SENTINEL has no samples yet" in screen(QueryAnswer("matrix"))
+
+
+def test_a_panel_that_lacks_hubs_says_so_and_what_hubs_say_alike_is_said_once() -> None:
+    alike = ["hub dakar refused, rule `labels`: too small", "hub abidjan refused, rule `labels`: too small"]
+    series = MatrixSeries({"kind": "a"}, [(1_790_000_000.0 - 60, "1"), (1_790_000_000.0, "2")])
+    text = screen(QueryAnswer("matrix", matrix=[series], warnings=alike))
+    assert "incomplete: see (1) below" in text
+    assert "(1) hubs dakar and abidjan refused, rule `labels`: too small" in text
+    assert "(2)" not in text
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120, 200])
+def test_no_line_of_a_dashboard_is_wider_than_the_terminal(columns: int) -> None:
+    curves = [
+        MatrixSeries({"kind": f"a-rather-long-kind-of-event-{number}"}, [(1_790_000_000.0 - 60, "1")])
+        for number in range(9)
+    ]
+    lines = screen(QueryAnswer("matrix", matrix=curves), columns).splitlines()
+    assert max(len(line) for line in lines) <= columns
+    assert any("2 more series not drawn" in line for line in lines)
 
 
 def test_the_sentinel_of_a_hub_is_found_by_its_name(

@@ -60,7 +60,6 @@ TWO_MEANINGS = {
     "--for": "what is waited for, or how long",
     "--hub": "a context is made of addresses; where they are known, hubs have names",
     "--output": "the format of a list, the file of an export, what work produces",
-    "--plot": "in the terminal, or to a file",
     "--status": "free words for work, few for GPUs",
     "--workload": "of a running hub, or a source for replay",
 }
@@ -92,6 +91,7 @@ KNOWN = {
     "--fleet": "--fleet FLEET",
     "--follow": "-f --follow",
     "--limit": "--limit N",
+    "--plot": "--plot [FILE]",
     "--reason": "--reason TEXT",
     "--since": "--since TIME",
     "--tail": "--tail N",
@@ -269,7 +269,7 @@ def test_events_start_at_a_time(harch: Harch, hub: HubDouble) -> None:
 
 
 def test_a_dashboard_without_a_duration_is_an_error() -> None:
-    from harch.cli.telemetry.query import _seconds
+    from harch.cli.telemetry.dashboard import _seconds
 
     with pytest.raises(HarchError, match="is not a duration"):
         _seconds("often")

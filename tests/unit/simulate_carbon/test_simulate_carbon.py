@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -17,7 +16,7 @@ from msgspec import structs
 from harch.base.errors import HarchError
 from harch.cli.main import root
 from harch.fleet.model import Fleet
-from harch.simulate.carbon import POLICIES, CarbonOutcome, periods_of, replay_period, save_plot, simulate_carbon
+from harch.simulate.carbon import POLICIES, periods_of, replay_period, simulate_carbon
 from harch.simulate.carbon_routers import forecast_wind
 from harch.simulate.carbon_scenario import Scenario, draw_jobs, load_scenario, shipped_scenario_names
 from harch.simulate.carbon_weather import HISTORY_DAYS, STEPS_PER_DAY, Plants, PowerMeter, weather_of
@@ -175,21 +174,6 @@ def test_the_verb_prints_one_document_with_its_conditions(scenario_path: Path, f
     assert printed["cases"][0]["utilisation_asked"] == 0.5
 
 
-def test_a_picture_is_drawn_or_says_what_is_missing(tmp_path: Path) -> None:
-    day = {hour: (10.0 + hour, 5.0) for hour in range(24)}
-    cases = [{"utilisation_asked": 0.5, "policies": {policy: {"g_per_kwh": 40.0} for policy in POLICIES}}]
-    report: dict[str, object] = {"scenario": "small", "evidence": "estimated", "cases": cases}
-    outcome = CarbonOutcome(report, [dict.fromkeys(POLICIES, day)])
-    path = tmp_path / "week.png"
-    if importlib.util.find_spec("matplotlib") is None:
-        with pytest.raises(HarchError, match="matplotlib") as caught:
-            save_plot(outcome, path)
-        assert "harch[plots]" in caught.value.hint
-    else:
-        save_plot(outcome, path)
-        assert path.read_bytes().startswith(b"\x89PNG")
-
-
 @pytest.mark.parametrize("name", shipped_scenario_names())
 def test_every_shipped_scenario_can_be_replayed_from_the_command_line(name: str, tmp_path: Path) -> None:
     """An hour or two of work on one day: the shipped fleet, kinds of work, pins, weather and plants."""
@@ -199,8 +183,7 @@ def test_every_shipped_scenario_can_be_replayed_from_the_command_line(name: str,
     (tmp_path / "short.toml").write_text("\n".join(lines))
     picture = tmp_path / "out.png"
     arguments = ["simulate", "carbon", str(tmp_path / "short.toml"), "--days", "1", "--json"]
-    has_plots = importlib.util.find_spec("matplotlib") is not None
-    done = CliRunner().invoke(root, [*arguments, *(["--plot", str(picture)] if has_plots else [])])
+    done = CliRunner().invoke(root, [*arguments, "--plot", str(picture)])
     assert done.exit_code == 0, done.output
     printed = json.loads(done.stdout)
     assert printed["scenario"] == name
@@ -208,4 +191,26 @@ def test_every_shipped_scenario_can_be_replayed_from_the_command_line(name: str,
     for found in case["policies"].values():
         assert found["violations"] == found["deadline_misses"] == found["jobs_not_ended"] == 0
         assert found["gpu_hours_done"] > 0
-    assert picture.is_file() is has_plots
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_first_week_is_drawn_in_the_terminal_on_its_own_days(
+    scenario_path: Path, fleet_text: str, tmp_path: Path
+) -> None:
+    (tmp_path / "fleet.toml").write_text(fleet_text)
+    text = scenario_path.read_text().replace("name = ", f'fleet = "{tmp_path / "fleet.toml"}"\nname = ', 1)
+    scenario_path.write_text(text)
+    done = CliRunner().invoke(root, ["simulate", "carbon", str(scenario_path), "--plot"])
+    assert done.exit_code == 0, done.output
+    for policy in POLICIES:
+        assert f"{policy}, 50 % requested" in done.stdout
+    assert "● on site" in done.stdout
+    assert "3 Jun UTC" in done.stdout
+    assert "modelled, estimated" in done.stdout
+
+
+def test_the_progress_of_a_replay_never_goes_back(fleet: Fleet, scenario: Scenario) -> None:
+    shares: list[float] = []
+    simulate_carbon(fleet, scenario, progress=lambda done, of: shares.append(done / of))
+    assert shares == sorted(shares)
+    assert 0 < shares[-1] <= 1

@@ -10,7 +10,7 @@ from harch.fleet.model import Fleet
 from harch.placement.request import PlacementRequest
 from harch.placement.room import TaskSlot
 from harch.simulate.arrivals import Job, ReplayWorkload, RunModel
-from harch.simulate.fleet import simulate_fleet
+from harch.simulate.fleet import replay_fleet, simulate_fleet
 from harch.simulate.fleet_replay import jain, max_min
 from harch.simulate.ledger import ReplayLedger
 from harch.simulate.policies import FLEET_POLICIES, FleetPolicy, new_policy
@@ -42,6 +42,15 @@ def request(name: str, *, gpus: int = 1, tasks: int = 1, at_s: float = 0.0, **mo
 
 def replayed(fleet: Fleet, policy: FleetPolicy, *jobs: Job, hours: float = 10.0) -> dict[str, object]:
     return simulate_fleet(fleet, ReplayWorkload("test", jobs, hours, RunModel()), policy=policy)
+
+
+def test_the_hours_of_a_curve_add_up_to_the_allocation(fleet: Fleet, mix: WorkloadMix) -> None:
+    replay = replay_fleet(fleet, generate(fleet, mix, hours=6, seed=3))
+    for hub in replay.tally.hubs.values():
+        assert len(hub.held_hourly_gpu_s) == 6
+        assert sum(hub.held_hourly_gpu_s) == pytest.approx(hub.held_gpu_s)
+        assert max(hub.held_hourly_gpu_s) <= 3600 * hub.hub.gpu_count * (1 + 1e-9)
+    assert any(hub.held_gpu_s for hub in replay.tally.hubs.values())
 
 
 @pytest.mark.parametrize("policy", FLEET_POLICIES)

@@ -11,15 +11,14 @@ from rich.console import Console
 from rich.text import Text
 
 from harch.cli.output import clean
-from harch.cli.telemetry.query import name_of
 from harch.cli.views.chart import ChartCurve, chart_text
+from harch.cli.views.legend import legend_names
 from harch.cli.views.table import table
 from harch.cli.views.trace import LEVEL_COLOURS, moment_text
 from harch.sentinel.traces.durations import short_duration
 
 CHART_HEIGHT = 8
 CURVES_MAX = 5
-_SCALE_WIDTH = 11  # of a chart, at its left
 _FIRST = ("summary", "description", "runbook")
 
 JsonObject = Mapping[str, Any]
@@ -63,9 +62,11 @@ def _metrics_text(page: JsonObject, width: int) -> list[Text]:
     start, fired, end = (_seconds(window[name]) for name in ("start", "fired", "end"))
     lines: list[Text] = []
     for metric in page["metrics"]:
+        series = metric["series"][:CURVES_MAX]
+        names = legend_names([one["metric"] for one in series], alone=metric["title"])
         curves = [
-            ChartCurve(name_of(one["metric"]), [(time, float(value)) for time, value in one["values"]])
-            for one in metric["series"][:CURVES_MAX]
+            ChartCurve(name, [(time, float(value)) for time, value in one["values"]])
+            for name, one in zip(names, series, strict=True)
         ]
         hidden = len(metric["series"]) - len(curves) + metric["seriesNotShown"]
         heading = Text(f"\n{metric['title']}: ", "bold")
@@ -73,25 +74,13 @@ def _metrics_text(page: JsonObject, width: int) -> list[Text]:
         if threshold := metric.get("threshold"):
             limit = f"fires {threshold['comparison']} {threshold['value']}"
             curves.append(ChartCurve(limit, [(start, float(threshold["value"])), (end, float(threshold["value"]))]))
-        chart_width = max(20, width - _SCALE_WIDTH - 1)
-        chart = chart_text(curves, chart_width, CHART_HEIGHT, unit="", zero_based=False, between=(start, end))
+        moment, between = (fired, "fired"), (start, end)
+        chart = chart_text(curves, width, CHART_HEIGHT, unit="", zero_based=False, between=between, moment=moment)
         chart.rstrip()
-        lines += [heading, chart, _time_line(window, (fired - start) / (end - start), chart_width)]
+        lines += [heading, chart]
         if hidden:
             lines.append(Text(f"{hidden} more series not drawn", "dim"))
     return lines
-
-
-def _time_line(window: JsonObject, fired_share: float, width: int) -> Text:
-    """The first and last time under a chart, and a mark where the alert fired."""
-    first, last = window["start"][11:19], window["end"][11:19]
-    line = [*first.ljust(width - len(last)), *last]
-    mark = min(width - 1, max(0, round(fired_share * (width - 1))))
-    caption = "▲ fired"
-    if mark + len(caption) > width - len(last):
-        caption, mark = "fired ▲", max(0, mark - len(caption) + 1)
-    line[mark : mark + len(caption)] = caption
-    return Text(" " * _SCALE_WIDTH + "".join(line), "dim")
 
 
 def _logs_text(logs: JsonObject) -> list[Text]:

@@ -10,8 +10,10 @@ import click
 from harch.base.errors import HarchError
 from harch.cli.failure import INTERRUPTED_EXIT_CODE
 from harch.cli.options import renamed, since_option, tail_option
+from harch.cli.plot import TERMINAL, PlotCommand, PlotTarget, plot_option
+from harch.cli.plot import plot as draw_plot
 from harch.cli.remote import json_option
-from harch.cli.telemetry.query import SPAN, STEPS, all_hubs_option, curves_of, draw, show, tenant_option, url_option
+from harch.cli.telemetry.query import SPAN, STEPS, all_hubs_option, curves_of, show, tenant_option, url_option
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -35,13 +37,14 @@ _LEVELS = ("level", "detected_level", "severity", "lvl")
 _NAMES = ("service_name", "job", "app", "container", "filename")
 
 
-@click.command()
+@click.command(cls=PlotCommand)
 @click.argument("logql", default=OWN_LINES)
 @since_option("Lines since this time, or this long ago.", default="1h", show_default=True)
 @tail_option(LIMIT_MAX, 100, "Maximum lines, the newest ones.", least=1)
 @renamed("--limit", "--tail")
 @click.option("-f", "--follow", "following", is_flag=True, help="Keep printing new lines.")
 @click.option("--step", "step_s", type=SPAN, metavar="DURATION", help="Step of numeric queries (default: 240 steps).")
+@plot_option("Write the curves of a numeric query to a PNG or SVG file.")
 @click.option("--labels", "with_labels", is_flag=True, help="Print all labels of every line.")
 @all_hubs_option
 @url_option
@@ -53,6 +56,7 @@ def logs(
     tail: int,
     following: bool,
     step_s: float | None,
+    plot: PlotTarget | None,
     with_labels: bool,
     all_hubs: bool,
     url: str | None,
@@ -69,7 +73,7 @@ def logs(
     harch sentinel logs -f '{service_name="api"} | json | status >= 500'
     """
     from harch.base.clock import SystemClock
-    from harch.cli.output import emit_json
+    from harch.cli.output import clean, emit_json, note
     from harch.sdk.sentinel import QueryAnswer, SentinelClient
 
     if all_hubs and following:
@@ -81,18 +85,28 @@ def logs(
             return _follow(client, logql, start_ns, tail, with_labels=with_labels, as_json=as_json)
         step_s = step_s or max(1.0, (end_s - start_s) / STEPS)
         found = client.logs(logql, start_ns, end_ns, limit=tail, step_s=step_s)
+    numbers = found if isinstance(found, QueryAnswer) else None
+    curves = curves_of(numbers.matrix, alone=logql) if numbers is not None and numbers.kind == "matrix" else []
+    if plot not in (None, TERMINAL) and numbers is None:
+        raise HarchError("E0201", "only numeric queries have curves", hint="count lines, e.g. count_over_time(...[5m])")
     if not as_json:
         for warning in found.warnings:
-            click.echo(warning, err=True)
+            note(clean(warning))
+    if curves and not (as_json and plot in (None, TERMINAL)):
+        from harch.cli.views.chart import ChartPanel
+
+        target = plot or TERMINAL
+        panel = ChartPanel(curves, zero_based=True, between=(start_s, end_s))
+        draw_plot(target, [panel], title="" if target == TERMINAL else logql)
     if as_json:
         emit_json(found)
     elif isinstance(found, QueryAnswer):
-        if found.kind == "matrix" and any(one.values for one in found.matrix):
-            draw(curves_of(found.matrix), zero_based=True)
-        else:
+        if found.kind != "matrix":
             show(found)
+        elif not curves:
+            note(f"no data: no line matches in {(end_s - start_s) / 60:.0f} min; --since goes further back")
     elif not found.lines:
-        click.echo("no lines found", err=True)
+        note("no lines found; --since goes further back")
     else:
         _print_lines(found.lines, with_labels)
     return 0

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
 
+from harch.cli.plot import TERMINAL, PlotCommand, PlotTarget, plot_option
+from harch.cli.plot import plot as draw_plot
 from harch.cli.remote import connect, json_option, remote_options
 from harch.cli.verb_group import VerbGroup
 from harch.cli.verbs.carbon_accounts import export, report, verify, why
 
 if TYPE_CHECKING:
+    from harch.cli.views.chart import ChartPanel
     from harch.sdk.carbon_types import CarbonPlanView, Figure, GridForecast, HubPower, PowerView
 
 HOURS_DEFAULT = 24
@@ -55,7 +59,7 @@ def now(details: bool, hub: str | None, as_json: bool) -> None:
             _show_reasons(view.power, details)
 
 
-@command.command("forecast")
+@command.command("forecast", cls=PlotCommand)
 @click.option("--hub", "hub", metavar="NAME", help="Hub to show (default: the one at HARCH_URL).")
 @click.option(
     "--hours",
@@ -65,8 +69,9 @@ def now(details: bool, hub: str | None, as_json: bool) -> None:
     metavar="N",
     help="Hours ahead.",
 )
+@plot_option("Draw curves instead of numbers, or write them to a PNG or SVG file.")
 @json_option
-def forecast(hub: str | None, hours: int, as_json: bool) -> None:
+def forecast(hub: str | None, hours: int, plot: PlotTarget | None, as_json: bool) -> None:
     """Forecast the grid intensity of a hub, with intervals and past forecast errors.
 
     All values are estimates. 9 OF 10 is the interval that should hold nine of ten values; ON-SITE what the hub's own
@@ -76,15 +81,20 @@ def forecast(hub: str | None, hours: int, as_json: bool) -> None:
 
     with connect() as client:
         found = client.carbon.forecast(hub, hours=hours)
+    if plot is not None and not (as_json and plot == TERMINAL):
+        title = f"carbon forecast of {found.hub_id}, zone {found.grid_zone}"
+        how = f"{', '.join((found.evidence, *found.kind))}; by {found.model}"
+        draw_plot(plot, _forecast_panels(found), title=title, note="" if plot == TERMINAL else how)
     if as_json:
         emit_json(found)
     else:
-        _show_forecast(found)
+        _show_forecast(found, with_table=plot != TERMINAL)
 
 
-@command.command("plan")
+@command.command("plan", cls=PlotCommand)
+@plot_option("Draw curves instead of numbers, or write them to a PNG or SVG file.")
 @remote_options
-def plan(hub: str | None, as_json: bool) -> None:
+def plan(plot: PlotTarget | None, hub: str | None, as_json: bool) -> None:
     """Show the carbon plan of a hub, the data behind it, and how much work it defers.
 
     CLEANEST is the hour with the most unclaimed on-site power; among equals, the one in which the grid is
@@ -94,13 +104,45 @@ def plan(hub: str | None, as_json: bool) -> None:
 
     with connect(hub) as client:
         found = client.carbon.plan()
+    if plot is not None and not (as_json and plot == TERMINAL):
+        draw_plot(plot, _plan_panels(found), title=f"carbon plan of {found.hub_id}", note="estimated: forecasts")
     if as_json:
         emit_json(found)
     else:
-        _show_plan(found)
+        _show_plan(found, with_table=plot != TERMINAL)
 
 
-def _show_plan(found: CarbonPlanView) -> None:
+def _plan_panels(found: CarbonPlanView) -> list[ChartPanel]:
+    from harch.cli.views.chart import ChartCurve, ChartPanel
+
+    begin = 0.0 if found.at is None else found.at.timestamp()
+
+    def curve(name: str, values: Sequence[float]) -> ChartCurve:
+        return ChartCurve(name, [(begin + step * found.step_s, value) for step, value in enumerate(values)])
+
+    grid = [curve(one.hub_id, one.grid_g_per_kwh) for one in found.hubs if found.at is not None]
+    spare = [curve(one.hub_id, one.spare_kw) for one in found.hubs if found.at is not None]
+    why = f"{found.hub_id} has no plan yet; the first one is made within a minute"
+    return [
+        ChartPanel(grid, "grid intensity", "g/kWh", "intensity", zero_based=True, why_empty=why),
+        ChartPanel(spare, "on-site power to spare", "kW", "power", zero_based=True, why_empty=why),
+    ]
+
+
+def _forecast_panels(found: GridForecast) -> list[ChartPanel]:
+    from harch.cli.views.chart import ChartCurve, ChartPanel
+
+    def curve(name: str, field: str) -> ChartCurve:
+        known = ((hour.at.timestamp(), getattr(hour, field)) for hour in found.hours)
+        return ChartCurve(name, [(at, value) for at, value in known if value is not None])
+
+    grid = [curve("grid", "g_per_kwh"), curve("9 of 10: low", "low"), curve("9 of 10: high", "high")]
+    panels = [ChartPanel(grid, "grid intensity", "g/kWh", "intensity", why_empty="there is no forecast yet")]
+    onsite = curve("on-site", "onsite_kw")
+    return [*panels, ChartPanel([onsite], "on-site power", "kW", "power", zero_based=True)] if onsite.points else panels
+
+
+def _show_plan(found: CarbonPlanView, *, with_table: bool) -> None:
     from harch.cli.output import clean, note
     from harch.cli.views.table import table
 
@@ -123,7 +165,8 @@ def _show_plan(found: CarbonPlanView) -> None:
                 one.rests_on,
             )
         )
-    table(("HUB", "GRID NOW", "SPARE NOW", "CLEANEST (UTC)", "GRID THEN", "SPARE THEN", "BASED ON"), rows)
+    if with_table:
+        table(("HUB", "GRID NOW", "SPARE NOW", "CLEANEST (UTC)", "GRID THEN", "SPARE THEN", "BASED ON"), rows)
     fresh = "" if found.fresh else "; it is too old, so work starts without a plan"
     offered = found.requested_elsewhere
     click.echo(f"made {found.at:%Y-%m-%d %H:%M:%S} UTC{fresh}; {found.held} deferred, {offered} offered")
@@ -203,23 +246,22 @@ def _sentence(figure: Figure) -> str:
     return f"{text}; {figure.note}]" if figure.note else f"{text}]"
 
 
-def _show_forecast(found: GridForecast) -> None:
+def _show_forecast(found: GridForecast, *, with_table: bool) -> None:
     from harch.cli.output import clean, note
     from harch.cli.views.table import table
 
-    table(
-        ("HOUR (UTC)", "GRID", "9 OF 10", "1 OF 2", "ON-SITE"),
-        [
-            (
-                f"{hour.at:%a %d %b %H:%M}",
-                f"{hour.g_per_kwh:.0f} g/kWh",
-                f"{hour.low:.0f} to {hour.high:.0f}",
-                f"{hour.low_half:.0f} to {hour.high_half:.0f}",
-                "-" if hour.onsite_kw is None else f"{hour.onsite_kw:.0f} kW",
-            )
-            for hour in found.hours
-        ],
-    )
+    rows = [
+        (
+            f"{hour.at:%a %d %b %H:%M}",
+            f"{hour.g_per_kwh:.0f} g/kWh",
+            f"{hour.low:.0f} to {hour.high:.0f}",
+            f"{hour.low_half:.0f} to {hour.high_half:.0f}",
+            "-" if hour.onsite_kw is None else f"{hour.onsite_kw:.0f} kW",
+        )
+        for hour in found.hours
+    ]
+    if with_table:
+        table(("HOUR (UTC)", "GRID", "9 OF 10", "1 OF 2", "ON-SITE"), rows)
     kind = ", ".join((found.evidence, *found.kind))
     note(clean(f"{found.hub_id}, zone {found.grid_zone}: {kind}; by {found.model}"))
     if found.error_pct_by_day:

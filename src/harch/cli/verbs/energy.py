@@ -6,10 +6,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harch.cli.plot import TERMINAL, PlotCommand, PlotTarget, plot_option
+from harch.cli.plot import plot as draw_plot
 from harch.cli.remote import connect, remote_options
 from harch.cli.verb_group import VerbGroup
 
 if TYPE_CHECKING:
+    from harch.cli.views.chart import ChartPanel
     from harch.sdk.energy_types import EnergyBids, EnergyBook, EnergyPlan, EnergyPrices, PlanStep
 
 PLAN_HOURS = 24
@@ -25,13 +28,13 @@ def command() -> None:
     """
 
 
-@command.command("plan")
+@command.command("plan", cls=PlotCommand)
 @click.option(
     "--hours", metavar="N", type=click.IntRange(1, 60), default=PLAN_HOURS, show_default=True, help="Hours ahead."
 )
-@click.option("--plot", is_flag=True, help="Draw bars instead of numbers: grid, agreements, own plants, battery.")
+@plot_option("Draw bars instead of numbers, or write curves to a PNG or SVG file.")
 @remote_options
-def plan(hours: int, plot: bool, hub: str | None, as_json: bool) -> None:
+def plan(hours: int, plot: PlotTarget | None, hub: str | None, as_json: bool) -> None:
     """Show the power that the hub plans to buy, store, use and sell in the next hours.
 
     Values are mean kW per step; BATTERY is above 0 when discharging. All of it is estimated. Nothing moves a battery or
@@ -41,20 +44,24 @@ def plan(hours: int, plot: bool, hub: str | None, as_json: bool) -> None:
 
     with connect(hub) as client:
         found = client.energy.plan()
+    steps = found.steps[: hours * 3600 // found.step_s]
+    if plot not in (None, TERMINAL):
+        title = f"energy plan of {found.hub_id}, contract {found.contract}{_label(found)}"
+        draw_plot(plot, _plan_panels(steps, found), title=title, note="estimated; mean power per step")
     if as_json:
         emit_json(found)
         return
-    steps = found.steps[: hours * 3600 // found.step_s]
-    _show_bars(steps) if plot else _show_steps(steps, found)
+    _show_bars(steps) if plot == TERMINAL else _show_steps(steps, found)
     _show_outcome(found)
 
 
-@command.command("prices")
+@command.command("prices", cls=PlotCommand)
 @click.option(
     "--hours", metavar="N", type=click.IntRange(1, 60), default=PLAN_HOURS, show_default=True, help="Hours ahead."
 )
+@plot_option("Draw curves instead of numbers, or write them to a PNG or SVG file.")
 @remote_options
-def prices(hours: int, hub: str | None, as_json: bool) -> None:
+def prices(hours: int, plot: PlotTarget | None, hub: str | None, as_json: bool) -> None:
     """Show what a MWh costs in the next hours, carbon included.
 
     The price per tonne is the configured one, or the shadow price of the carbon budget where that is higher.
@@ -63,10 +70,13 @@ def prices(hours: int, hub: str | None, as_json: bool) -> None:
 
     with connect(hub) as client:
         found = client.energy.prices()
+    if plot is not None and not (as_json and plot == TERMINAL):
+        title = f"price of a MWh at {found.hub_id}, contract {found.contract}{_label(found)}"
+        draw_plot(plot, [_prices_panel(found, hours)], title=title)
     if as_json:
         emit_json(found)
     else:
-        _show_prices(found, hours)
+        _show_prices(found, hours, with_table=plot != TERMINAL)
 
 
 @command.command("bids")
@@ -144,16 +154,57 @@ def _drawn_kw(step: PlanStep) -> float:
     return step.grid_kw + step.agreements_kw + own_used + max(0.0, step.battery_kw)
 
 
+def _label(found: EnergyPlan | EnergyPrices) -> str:
+    return " (MODELLED)" if found.modelled else ""
+
+
+def _plan_panels(steps: tuple[PlanStep, ...], found: EnergyPlan) -> list[ChartPanel]:
+    from harch.cli.views.chart import ChartCurve, ChartPanel
+
+    def curve(name: str, field: str) -> ChartCurve:
+        return ChartCurve(name, _held([(step.at.timestamp(), getattr(step, field)) for step in steps], found.step_s))
+
+    power = [
+        curve("load", "load_kw"),
+        curve("grid", "grid_kw"),
+        curve("agreements", "agreements_kw"),
+        curve("own plants", "own_kw"),
+        curve("battery (above 0: discharging)", "battery_kw"),
+        curve("sold", "sold_kw"),
+    ]
+    return [
+        ChartPanel(power, title="power", unit="kW", quantity="power", zero_based=True),
+        ChartPanel([curve("stored", "stored_kwh")], title="battery", unit="kWh", quantity="energy", zero_based=True),
+        ChartPanel([curve("price", "per_mwh")], title="price", unit=f"{found.currency}/MWh", quantity="price"),
+    ]
+
+
+def _held(points: list[tuple[float, float]], step_s: float) -> list[tuple[float, float]]:
+    """A value holds from the beginning of its step to the end, and does not lead to the next one."""
+    return [corner for at, value in points for corner in ((at, value), (at + step_s, value))]
+
+
+def _prices_panel(found: EnergyPrices, hours: int) -> ChartPanel:
+    from harch.cli.views.chart import ChartCurve, ChartPanel
+
+    steps = found.steps[: hours * 3600 // found.step_s]
+    fields = (("total", "total_per_mwh"), ("tariff", "tariff_per_mwh"), ("carbon", "carbon_per_mwh"))
+    curves = [
+        ChartCurve(name, _held([(step.at.timestamp(), getattr(step, field)) for step in steps], found.step_s))
+        for name, field in fields
+    ]
+    return ChartPanel(curves, unit=f"{found.currency}/MWh", quantity="price", zero_based=True)
+
+
 def _show_outcome(found: EnergyPlan) -> None:
     from harch.cli.output import clean, note
 
     costs, carbon, standing = found.costs, found.carbon, found.standing
-    label = " (MODELLED)" if found.modelled else ""
     hours = len(found.steps) * found.step_s // 3600
     click.echo(
         clean(
-            f"{found.hub_id}, contract `{found.contract}`{label}: {costs.bill:.2f} {found.currency} in {hours} h"
-            f" (energy {costs.energy:.2f}, agreements {costs.agreements:.2f}, demand {costs.demand:.2f},"
+            f"{found.hub_id}, contract `{found.contract}`{_label(found)}: {costs.bill:.2f} {found.currency}"
+            f" in {hours} h (energy {costs.energy:.2f}, agreements {costs.agreements:.2f}, demand {costs.demand:.2f},"
             f" sales {costs.sales + 0.0:.2f}); planned by the {found.planner} for {found.objective}"
         )
     )
@@ -179,7 +230,7 @@ def _budget_words(found: EnergyPlan) -> str:
     return f"{words}, shadow price {carbon.shadow_per_t:.0f} {found.currency}"
 
 
-def _show_prices(found: EnergyPrices, hours: int) -> None:
+def _show_prices(found: EnergyPrices, hours: int, *, with_table: bool) -> None:
     from harch.cli.output import clean, note
     from harch.cli.views.table import table
 
@@ -193,9 +244,9 @@ def _show_prices(found: EnergyPrices, hours: int) -> None:
         )
         for step in found.steps[: hours * 3600 // found.step_s]
     ]
-    table(("STEP (UTC)", "TARIFF", "CARBON", "TOTAL", "G/KWH"), rows)
-    label = " (MODELLED)" if found.modelled else ""
-    click.echo(clean(f"{found.hub_id}, contract `{found.contract}`{label}"))
+    if with_table:
+        table(("STEP (UTC)", "TARIFF", "CARBON", "TOTAL", "G/KWH"), rows)
+        click.echo(clean(f"{found.hub_id}, contract `{found.contract}`{_label(found)}"))
     click.echo(clean(f"carbon at {found.carbon_per_t:.0f} {found.currency}/t: {found.carbon_basis}"))
     if found.shadow_per_t is not None:
         click.echo(f"the shadow price of the carbon budget is {found.shadow_per_t:.0f} {found.currency}")

@@ -17,8 +17,9 @@ from harch.base.errors import EXIT_ERROR, EXIT_OK, HarchError
 from harch.cli.options import log_file_option
 from harch.cli.remote import json_option
 from harch.cli.telemetry.alerts import alerts
+from harch.cli.telemetry.dashboard import dash
 from harch.cli.telemetry.logs import logs
-from harch.cli.telemetry.query import dash, query
+from harch.cli.telemetry.query import query
 from harch.cli.telemetry.traces import traces
 from harch.cli.verb_group import VerbGroup
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from harch.cli.options import fleet_option
+from harch.cli.plot import TERMINAL, PlotCommand, PlotTarget, plot_option
+from harch.cli.plot import plot as draw_plot
 from harch.cli.remote import json_option
 from harch.cli.verb_group import VerbGroup
 
 if TYPE_CHECKING:
+    from harch.cli.views.chart import ChartPanel
+    from harch.simulate.carbon import CarbonOutcome
+    from harch.simulate.fleet_replay import FleetReplay
     from harch.simulate.placement import HistorySource, Policy
     from harch.simulate.policies import FleetPolicy
 
@@ -74,7 +80,7 @@ def placement(
 
     node_list = read_nodes(nodes)
     requests = read_requests(pods, node_list.models)
-    with _bar("arrivals", as_json) as progress:
+    with _progress("placing arrivals", as_json) as progress:
         result = simulate_placement(
             node_list, requests, policy=policy, load=load, seed=seed, history=history, progress=progress
         )
@@ -84,7 +90,7 @@ def placement(
         table(("METRIC", "VALUE"), result.as_dict().items())
 
 
-@command.command()
+@command.command(cls=PlotCommand)
 @fleet_option
 @click.option(
     "--workload",
@@ -102,34 +108,45 @@ def placement(
 )
 @click.option("--hours", metavar="N", type=float, help="Hours to replay (default: the whole workload).")
 @click.option("--seed", metavar="N", type=int, default=42, show_default=True, help="Seed of the generated arrivals.")
+@plot_option("Draw the allocation of every hub by hour, or write it to a PNG or SVG file.")
 @json_option
-def fleet(fleet: str, workload: str, policy: FleetPolicy, hours: float | None, seed: int, as_json: bool) -> None:
+def fleet(
+    fleet: str,
+    workload: str,
+    policy: FleetPolicy,
+    hours: float | None,
+    seed: int,
+    plot: PlotTarget | None,
+    as_json: bool,
+) -> None:
     """Replay arrivals, departures, gangs, queueing and preemption over all hubs.
 
     Times, utilisation, slowdowns and the moves between hubs are modelled; the decisions are the real scheduler's.
     """
     from harch.cli.output import emit_json
     from harch.cli.process import open_fleet
-    from harch.simulate.fleet import open_workload, simulate_fleet
+    from harch.simulate.fleet import open_workload, replay_fleet, report
 
     loaded = open_fleet(fleet)
     jobs = open_workload(workload, loaded, hours=hours, seed=seed)
-    with _bar("simulated hours", as_json) as progress:
-        result = simulate_fleet(loaded, jobs, policy=policy, seed=seed, progress=progress)
+    with _progress("replaying hours", as_json) as progress:
+        replay = replay_fleet(loaded, jobs, policy=policy, progress=progress)
+    result = report(loaded, jobs, replay, policy=policy, seed=seed)
+    if plot is not None and not (as_json and plot == TERMINAL):
+        title = f"{loaded.name}, {jobs.name}, policy {policy}"
+        draw_plot(plot, [_fleet_panel(replay, jobs.hours)], title=title, note="simulated; durations are modelled")
     if as_json:
         emit_json(result)
     else:
         _show_fleet(result)
 
 
-@command.command()
+@command.command(cls=PlotCommand)
 @click.argument("scenario")
 @click.option("--days", metavar="N", type=click.IntRange(1, 366), help="Days to replay of each week (default: all).")
-@click.option(
-    "--plot", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Write a plot of the first week."
-)
+@plot_option("Draw the power of the first week, or write it to a PNG or SVG file.")
 @json_option
-def carbon(scenario: str, days: int | None, plot: Path | None, as_json: bool) -> None:
+def carbon(scenario: str, days: int | None, plot: PlotTarget | None, as_json: bool) -> None:
     """Replay a carbon scenario: naive, planned, and planned with a perfect forecast.
 
     SCENARIO is shipped (onsite-124, grid-only, full-house-94) or the path of a TOML file. Everything is modelled; which
@@ -142,12 +159,11 @@ def carbon(scenario: str, days: int | None, plot: Path | None, as_json: bool) ->
 
     loaded = load_scenario(scenario)
     loaded = loaded if days is None else with_days(loaded, days)
-    with _bar("simulated seconds", as_json) as progress:
+    with _progress("replaying weeks", as_json) as progress:
         outcome = simulate_carbon(open_fleet(loaded.fleet), loaded, progress=progress)
-    if plot is not None:
-        from harch.simulate.carbon import save_plot
-
-        save_plot(outcome, plot)
+    if plot is not None and not (as_json and plot == TERMINAL):
+        title, note = str(outcome.report["scenario"]), f"modelled, {outcome.report['evidence']}"
+        draw_plot(plot, _carbon_panels(outcome), title=title, note=note, across=len(outcome.hourly))
     if as_json:
         emit_json(outcome.report)
     else:
@@ -183,20 +199,64 @@ def _flattened(name: str, value: object) -> list[tuple[str, object]]:
 
 
 @contextmanager
-def _bar(what: str, as_json: bool) -> Iterator[Callable[[float, float], None] | None]:
-    """A progress bar on stderr, for people at a terminal only."""
-    import sys
+def _progress(what: str, as_json: bool) -> Iterator[Callable[[float, float], None]]:
+    """How far a replay is, on stderr. Kernels that no process on this machine has compiled yet come first."""
+    from harch.cli.views.progress import progress_line
+    from harch.placement.policy import kernels_available
 
-    if as_json or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
+    first = "compiling kernels, once for this machine" if kernels_available() and not _is_compiled() else what
+    with progress_line(first, as_json) as line:
+        yield lambda done, of: line.update(done, of, what)
 
-    with Progress(console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=None)
 
-        def advance(done: float, of: float) -> None:
-            bar.update(task, completed=done, total=of)
+def _is_compiled() -> bool:
+    from harch.base.compile_once import is_compiled
+    from harch.placement.policy.compiled import SOURCES
 
-        yield advance
+    return is_compiled("placement", SOURCES)
+
+
+# Curves of replays
+
+
+def _fleet_panel(replay: FleetReplay, hours: float) -> ChartPanel:
+    """Mean GPUs held per hour of the replay, in % of each hub's."""
+    from harch.cli.views.chart import ChartCurve, ChartPanel
+
+    curves = []
+    for name, hub in replay.tally.hubs.items():
+        lengths_s = [min(3600.0, hours * 3600 - 3600 * hour) for hour in range(len(hub.held_hourly_gpu_s))]
+        shares = [
+            100 * held / (hub.hub.gpu_count * length)
+            for held, length in zip(hub.held_hourly_gpu_s, lengths_s, strict=True)
+        ]
+        curves.append(ChartCurve(name, [(3600.0 * (hour + 0.5), share) for hour, share in enumerate(shares)]))
+    return ChartPanel(
+        curves,
+        "GPU allocation by hub",
+        "%",
+        "allocation",
+        zero_based=True,
+        between=(0.0, hours * 3600),
+        is_elapsed=True,
+    )
+
+
+def _carbon_panels(outcome: CarbonOutcome) -> list[ChartPanel]:
+    """Power of the first week: a row per policy, a column per case."""
+    from harch.cli.views.chart import ChartCurve, ChartPanel
+    from harch.simulate.carbon import POLICIES
+
+    cases: Any = outcome.report["cases"]
+    panels = []
+    for policy in POLICIES:
+        for case, hourly in zip(cases, outcome.hourly, strict=True):
+            begin = datetime.fromisoformat(f"{case['weeks'][0]['first_day']}T00:00:00+00:00").timestamp()
+            curves = [
+                ChartCurve(name, [(begin + 3600 * hour, hourly[policy][hour][part]) for hour in sorted(hourly[policy])])
+                for part, name in enumerate(("on site", "grid"))
+            ]
+            requested, g_per_kwh = 100 * case["utilisation_asked"], case["policies"][policy]["g_per_kwh"]
+            title = f"{policy}, {requested:.0f} % requested: {g_per_kwh} g/kWh over all weeks"
+            panels.append(ChartPanel(curves, title, "kW", "power", zero_based=True))
+    return panels
