@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
 import click
 
 from harch.base.compile_once import is_compiled
+from harch.cli.views.progress import is_visible, progress_line
 
 StepStarted = Callable[[str], None]
 
@@ -30,8 +30,8 @@ def main() -> None:
         return
     click.echo("compiling kernels, once for this machine (about a minute) ...")
     total = sum(job.steps for job in jobs)
-    if sys.stdout.isatty():
-        _with_bar(jobs, total)
+    if is_visible():
+        _with_line(jobs, total)
         return
     begun = 0
 
@@ -64,16 +64,14 @@ def pending_jobs() -> list[CompileJob]:
     return jobs
 
 
-def _with_bar(jobs: list[CompileJob], total: int) -> None:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, transient=True) as progress:
-        bar = progress.add_task("", total=total, completed=-1)  # a step that begins is not done
+def _with_line(jobs: list[CompileJob], total: int) -> None:
+    begun = 0
+    with progress_line("") as line:
 
         def started(what: str) -> None:
-            progress.advance(bar)
-            progress.update(bar, description=what)
+            nonlocal begun
+            line.update(begun, total, what)  # a step that begins is not done
+            begun += 1
 
         for job in jobs:
             job.run(started)

@@ -30,6 +30,7 @@ from harch.base.http.server import bind
 from harch.base.process_title import ROOM
 from harch.cli.contexts import remember_local
 from harch.cli.process_tree import AdoptedProcess, Descendants, cpu_s
+from harch.cli.views.progress import ProgressLine, is_visible
 from harch.execution.kernel import start_ticks
 from harch.execution.process_record import ProcessRecord, write_record
 from harch.execution.sandbox import agent_mode, choose
@@ -184,6 +185,7 @@ class LocalFederation:
         self._watching: list[asyncio.Task[None]] = []
         self._starting = asyncio.Semaphore(starts_at_once(os.cpu_count() or 1))
         self._preloaded: ForkClient | None = None
+        self._line = ProgressLine("", enabled=False)
 
     async def run(self) -> None:
         """Until SIGINT or SIGTERM. Whatever ends it, nothing that it has started is left."""
@@ -192,6 +194,7 @@ class LocalFederation:
             loop.add_signal_handler(number, self._stopping.set)
         self._prepare()
         descendants = Descendants()
+        self._show_progress("starting hubs", 0)
         self._preloaded = self._preload()
         try:
             async with asyncio.TaskGroup() as group:
@@ -203,9 +206,13 @@ class LocalFederation:
                 for task in (*helpers, *self._watching):
                     task.cancel()
         finally:
-            await self._stop_all(descendants)
+            self._show_progress("stopping")
+            try:
+                await self._stop_all(descendants)
+            finally:
+                self._line.finish()
         if not self._as_json:
-            click.echo("\nstopped; the state is kept, `harch up` resumes from it")
+            self._line.echo("\nstopped; the state is kept, `harch up` resumes from it")
 
     def _prepare(self) -> None:
         """What must hold before anything starts: a sandbox where it is required, every port free, every key and
@@ -268,7 +275,7 @@ class LocalFederation:
         total = len(self._sites)
         at_once = starts_at_once(os.cpu_count() or 1)
         if total > at_once and not self._as_json:
-            click.echo(f"starting {total} hubs, {at_once} at a time")
+            self._line.echo(f"starting {total} hubs, {at_once} at a time")
         async with httpx.AsyncClient(timeout=2.0, trust_env=False) as client:
             await asyncio.gather(*(self._start(site, group, client) for site in self._sites))
             self._report_all()
@@ -288,7 +295,7 @@ class LocalFederation:
                 used_s, ends = sum(child.cpu_s for child in site.children), max(c.backoff.ends for c in site.children)
                 if why := watch.stuck(self._clock.monotonic_s(), step, cpu_s=used_s, ends=ends):
                     log = self._home.hub(site.hub.id) / "hub.log"
-                    click.echo(f"hub {site.hub.name} {why}; see {log}. The others keep running", err=True)
+                    self._line.echo(f"hub {site.hub.name} {why}; see {log}. The others keep running", err=True)
                     return
                 await self._clock.sleep(LOOK_S)
             self._report_ready(site)
@@ -303,9 +310,9 @@ class LocalFederation:
                 ended = f"cannot be started: {error.strerror}"
             pause_s = child.backoff.ended(self._clock.monotonic_s() - began_s)
             often = f" ({child.backoff.ends} times so far)" if child.backoff.ends > 1 else ""
-            click.echo(f"{child.name} {ended}{often}; restarting it in {pause_s:g} s", err=True)
+            self._line.echo(f"{child.name} {ended}{often}; restarting it in {pause_s:g} s", err=True)
             if child.backoff.ends == ENDS_MAX:
-                click.echo(f"{child.last_words}\nfull log: {child.errors.with_suffix('.log')}", err=True)
+                self._line.echo(f"{child.last_words}\nfull log: {child.errors.with_suffix('.log')}", err=True)
             await self._clock.sleep(pause_s)
 
     async def _run_once(self, child: Child) -> int:
@@ -327,7 +334,7 @@ class LocalFederation:
                 return AdoptedProcess(pid)
             except ForkServerGone as gone:
                 self._preloaded = None
-                click.echo(f"new processes share no memory with others any more: {gone}", err=True)
+                self._line.echo(f"new processes share no memory with others any more: {gone}", err=True)
         with child.errors.open("wb") as errors:
             return await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -351,43 +358,55 @@ class LocalFederation:
 
     def _report_ready(self, site: HubSite) -> None:
         self._ready.add(site.hub.id)
+        self._line.update(len(self._ready), len(self._sites))
         if not self._as_json:
             hub, count = site.hub, f"{len(self._ready)} of {len(self._sites)}"
             what = f"{hub.country}  {hub.gpu_count:>5} GPUs ({hub.provenance.value})"
-            click.echo(f"{hub.name:<12} {what}  {site.url}  {count}")
+            self._line.echo(f"{hub.name:<12} {what}  {site.url}  {count}")
+
+    def _show_progress(self, what: str, done: int | None = None) -> None:
+        """In place of what was shown. `done` of all hubs, where they are counted."""
+        self._line.finish()
+        self._line = ProgressLine(what, enabled=is_visible(self._as_json))
+        if done is not None:
+            self._line.update(done, len(self._sites))
 
     def _report_all(self) -> None:
+        self._line.finish()
         missing = [site.hub for site in self._sites if site.hub.id not in self._ready]
         context = remember_local(self._ports, tuple(site.url for site in self._sites), self._home.admin_key)
         if self._as_json:
             report: dict[str, object] = {"ready": not missing, "hubs": {site.hub.id: site.url for site in self._sites}}
             report |= {"not_ready": [hub.id for hub in missing], "key_file": str(self._home.admin_key)}
-            click.echo(json.dumps(report))
+            self._line.echo(json.dumps(report))
             return
         if missing:
             names = ", ".join(hub.name for hub in missing)
-            click.echo(f"\n{len(self._ready)} of {len(self._sites)} hubs are ready; not ready: {names}")
+            self._line.echo(f"\n{len(self._ready)} of {len(self._sites)} hubs are ready; not ready: {names}")
         first = next((site.url for site in self._sites if site.hub.id in self._ready), self._sites[0].url)
-        click.echo(f"\nAPI      {first}/v1   (docs: {first}/docs)\nkey      {self._home.admin_key}")
-        click.echo(f"context  {context}\n")
+        self._line.echo(f"\nAPI      {first}/v1   (docs: {first}/docs)\nkey      {self._home.admin_key}")
+        self._line.echo(f"context  {context}\n")
         program = sys.argv[0].removeprefix(f"{os.getcwd()}/")
-        click.echo("Try in another terminal:")
+        self._line.echo("Try in another terminal:")
         for words in ("hubs", "run --gpus 1 -- echo 'hello from a GPU job'", "why NAME"):
-            click.echo(f"  {program} {words}")
-        click.echo("\nCtrl-C stops everything.")
+            self._line.echo(f"  {program} {words}")
+        self._line.echo("\nCtrl-C stops everything.")
 
     async def _report_sentinels(self) -> None:
         """Hubs are ready earlier: telemetry has its own processes, with kernels to load or even to compile."""
         total, announced = len(self._sites), False
+        self._show_progress("starting SENTINEL", 0)
         urls = {f"http://{HOST}:{self._ports.telemetry(index)}/-/ready" for index in range(total)}
         async with httpx.AsyncClient(timeout=2.0, trust_env=False) as client:
             while urls:
                 urls -= {url for url in urls if await _answers(client, url)}
+                self._line.update(total - len(urls), total)
                 if urls and not announced:
-                    click.echo("SENTINEL is starting; where its kernels were never compiled, that takes a minute")
+                    self._line.echo("SENTINEL is starting; where its kernels were never compiled, that takes a minute")
                     announced = True
                 await self._clock.sleep(SENTINEL_LOOK_S if urls else 0.0)
-        click.echo(f"SENTINEL is ready at {total} of {total} hubs")
+        self._line.finish()
+        self._line.echo(f"SENTINEL is ready at {total} of {total} hubs")
 
     # Stop
 

@@ -48,6 +48,7 @@ def prove(plan: str | None, state: str | None, fleet: str, hub: str | None, as_j
     can be violated, with a counterexample; 1: it cannot be proven.
     """
     from harch.cli.output import emit_json
+    from harch.cli.views.progress import progress_line
     from harch.sovereignty.jurisdiction_file import jurisdictions_in_force
     from harch.sovereignty.proof.prove import ProofStatus, needs_solver
     from harch.sovereignty.proof.prove import prove as prove_world
@@ -60,15 +61,18 @@ def prove(plan: str | None, state: str | None, fleet: str, hub: str | None, as_j
     jurisdictions = jurisdictions_in_force()
     world: ProofWorld | None = None
     changes: tuple[PendingChange, ...] = ()
-    if state is not None:
-        world, changes = _live(fleet, hub) if state == _LIVE else read_state(_document(state), jurisdictions)
-    if plan is not None:
-        world, planned = read_plan(_document(plan), jurisdictions, world)
-        changes = (*changes, *planned)
-    if world is None:
-        raise HarchError("E0201", "nothing to prove", hint="give --plan or --state")
-    solver = load_solver() if needs_solver(world, changes) else None
-    proof = prove_world(world, changes, solver=solver, progress=_show_progress)
+    with progress_line("reading", as_json) as line:
+        if state is not None:
+            world, changes = _live(fleet, hub) if state == _LIVE else read_state(_document(state), jurisdictions)
+        if plan is not None:
+            world, planned = read_plan(_document(plan), jurisdictions, world)
+            changes = (*changes, *planned)
+        if world is None:
+            raise HarchError("E0201", "nothing to prove", hint="give --plan or --state")
+        solver = load_solver() if needs_solver(world, changes) else None
+        proof = prove_world(
+            world, changes, solver=solver, progress=lambda what, done, total: line.update(done, total, what)
+        )
     if as_json:
         emit_json(proof)
     else:
@@ -135,17 +139,9 @@ def _strings(found: object) -> tuple[str, ...]:
     return tuple(word for word in found if isinstance(word, str)) if isinstance(found, list | tuple) else ()
 
 
-def _show_progress(what: str, done: int, total: int) -> None:
-    """On a terminal only, and on stderr: a line that is written over."""
-    if sys.stderr.isatty():
-        click.echo(f"\r\x1b[K{what} {done} of {total}", err=True, nl=False)
-
-
 def _show(proof: Proof) -> None:
     from harch.cli.output import clean
 
-    if sys.stderr.isatty():
-        click.echo("\r\x1b[K", err=True, nl=False)
     for number, counterexample in enumerate(proof.counterexamples[:COUNTEREXAMPLES_LISTED], 1):
         kind = counterexample.step.kind.replace("_", " ")
         click.echo(f"{number}. {kind}: {clean(counterexample.data or counterexample.step.actor)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +13,7 @@ from harch.cli.options import fleet_option
 from harch.cli.policy.prove import prove
 from harch.cli.remote import connect, json_option, remote_options
 from harch.cli.verb_group import VerbGroup
+from harch.cli.views.progress import progress_line
 
 if TYPE_CHECKING:
     from harch.wire.policies import PolicyStatus
@@ -43,7 +45,8 @@ def check(bundle: str, fleet: str, as_json: bool) -> None:
     from harch.sovereignty.policy.evaluation import compile_bundle, read_bundle
 
     found = read_bundle(bundle)
-    asyncio.run(compile_bundle(found, world_of(fleet)[1]))
+    with progress_line("compiling the bundle", as_json):
+        asyncio.run(compile_bundle(found, world_of(fleet)[1]))
     tests = len(found.test_paths) + len(found.cases)
     if as_json:
         emit_json({"name": found.manifest.name, "version": found.manifest.version, "digest": found.digest})
@@ -64,7 +67,10 @@ def test(bundle: str, fleet: str, as_json: bool) -> int:
     from harch.sovereignty.policy.evaluation import read_bundle, run_tests
 
     found = read_bundle(bundle)
-    outcomes = asyncio.run(run_tests(found, world_of(fleet)[1]))
+    with progress_line("compiling the bundle", as_json) as line:
+        world = world_of(fleet)[1]
+        progress = functools.partial(line.update, what="testing")
+        outcomes = asyncio.run(run_tests(found, world, progress))
     failed = sum(1 for outcome in outcomes if not outcome.passed)
     if as_json:
         emit_json({"items": outcomes, "total": len(outcomes), "failed": failed})
@@ -129,7 +135,8 @@ def explain(
     given = data_of(tags, at or tuple(rules.bits), tenant)
     data = given + data_read(spec.data, given, hub)
     found = read_bundle(bundle)
-    answers = asyncio.run(explain_at_hubs(found, rules, world, spec, data, tenant))
+    with progress_line("evaluating the bundle", as_json):
+        answers = asyncio.run(explain_at_hubs(found, rules, world, spec, data, tenant))
     if as_json:
         emit_json({"workload": spec.name, "bundle": found.title, "digest": found.digest, "hubs": answers})
     else:
@@ -194,7 +201,9 @@ def diff(old: str, new: str, decisions: int, hub: str | None, as_json: bool) -> 
         rows = client.run(past_decisions(decisions, RetryPolicy()))
         world = client.run(policy_world(RetryPolicy()))
     past = msgspec.convert(rows, list[PastDecision])
-    found = asyncio.run(replay(before, after, world, past))
+    with progress_line("compiling the bundles", as_json) as line:
+        progress = functools.partial(line.update, what="evaluating decisions")
+        found = asyncio.run(replay(before, after, world, past, progress))
     total = sum(decision.count for decision in past)
     if as_json:
         changed = sum(difference.count for difference in found)

@@ -6,7 +6,7 @@ The bundle, the default policy and the compiled rules side by side; trials on pa
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -37,7 +37,13 @@ from harch.sovereignty.policy.document import (
 from harch.sovereignty.policy.supervisor import PolicyWorker, WorkerLimits, WorkerProgram
 from harch.sovereignty.policy.verdict import PolicyAnswer, PolicyVerdict, VerdictGround, read_reasons, read_verdict
 
+Progress = Callable[[int, int], None]  # so many are done, of how many
+
 DEFAULT = "default"  # the name under which the shipped bundle is known
+
+
+def silent(_done: int, _total: int) -> None:
+    """Nobody waits."""
 
 
 def read_bundle(name_or_path: str) -> PolicyBundle:
@@ -256,11 +262,16 @@ async def compile_bundle(bundle: PolicyBundle, world: Document) -> None:
         pass
 
 
-async def run_tests(bundle: PolicyBundle, world: Document) -> list[TestOutcome]:
+async def run_tests(bundle: PolicyBundle, world: Document, progress: Progress = silent) -> list[TestOutcome]:
     """Every test, each on its own: one that crashes the worker fails alone."""
+    outcomes: list[TestOutcome] = []
+    total = len(bundle.test_paths) + len(bundle.cases)
     async with PolicyWorker(program_of(bundle, world, with_tests=True), limits=_PATIENT) as worker:
-        outcomes = [_rule_outcome(path, await worker.evaluate(path, {})) for path in bundle.test_paths]
+        for path in bundle.test_paths:
+            progress(len(outcomes), total)
+            outcomes.append(_rule_outcome(path, await worker.evaluate(path, {})))
         for case in bundle.cases:
+            progress(len(outcomes), total)
             verdict = read_verdict(await worker.evaluate(bundle.manifest.entrypoints[case.question], case.input))
             wanted = "allow" if case.allow else "deny"
             # A fault denies too, but nobody writes a test to be satisfied with that.
@@ -271,11 +282,16 @@ async def run_tests(bundle: PolicyBundle, world: Document) -> list[TestOutcome]:
 
 
 async def replay(
-    old: PolicyBundle, new: PolicyBundle, world: Document, decisions: Sequence[PastDecision]
+    old: PolicyBundle,
+    new: PolicyBundle,
+    world: Document,
+    decisions: Sequence[PastDecision],
+    progress: Progress = silent,
 ) -> list[Difference]:
     """Which of these decisions the new bundle would have changed, most frequent first."""
-    before = await _verdicts(old, world, decisions)
-    after = await _verdicts(new, world, decisions)
+    total = 2 * len(decisions)
+    before = await _verdicts(old, world, decisions, lambda done: progress(done, total))
+    after = await _verdicts(new, world, decisions, lambda done: progress(len(decisions) + done, total))
     found = [
         Difference(input=decision.input, count=decision.count, old=one, new=other)
         for decision, one, other in zip(decisions, before, after, strict=True)
@@ -284,7 +300,9 @@ async def replay(
     return sorted(found, key=lambda difference: -difference.count)
 
 
-async def _verdicts(bundle: PolicyBundle, world: Document, decisions: Sequence[PastDecision]) -> list[PolicyVerdict]:
+async def _verdicts(
+    bundle: PolicyBundle, world: Document, decisions: Sequence[PastDecision], progress: Callable[[int], None]
+) -> list[PolicyVerdict]:
     """Batches first; a batch with a fault is asked again one by one, so that only the guilty question bears it."""
     verdicts: dict[int, PolicyVerdict] = {}
     reasons = bundle.manifest.reasons
@@ -297,6 +315,7 @@ async def _verdicts(bundle: PolicyBundle, world: Document, decisions: Sequence[P
                 if any(answer.fault is not None for answer in answers):
                     answers = [await worker.evaluate(path, decisions[index].input) for index in batch]
                 verdicts |= {index: read_verdict(answer) for index, answer in zip(batch, answers, strict=True)}
+                progress(len(verdicts))
             if question in reasons:
                 for index in (index for index in numbers if verdicts[index].ground is VerdictGround.DENIED):
                     stated = read_reasons(await worker.evaluate(reasons[question], decisions[index].input))
