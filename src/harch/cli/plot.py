@@ -115,6 +115,7 @@ def _draw(panels: Sequence[ChartPanel], title: str, note: str) -> None:
                 zero_based=panel.zero_based,
                 between=panel.between,
                 is_elapsed=panel.is_elapsed,
+                moment=panel.moment,
             )
             console.print(text, end="")
             if (more := len(panel.curves) - CURVES_MAX) > 0:

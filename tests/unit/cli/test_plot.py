@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from test_cli_energy import STEP, plan
 
 from harch.base.errors import HarchError
 from harch.cli.plot import spelled_out
+from harch.cli.telemetry.alert_view import panels_of
 from harch.cli.views.chart import ChartCurve, ChartPanel
 from harch.cli.views.plot_file import write_plot
 
@@ -115,3 +117,20 @@ def test_a_forecast_is_drawn_with_its_interval_and_is_called_estimated(harch: Ha
     assert "9 of 10: high  900 g/kWh" in done.stdout
     assert "on-site power" in done.stdout
     assert "estimated" in done.stderr
+
+
+def test_the_curves_around_an_alert_come_with_its_threshold_and_the_time_it_fired(tmp_path: Path) -> None:
+    times = {"start": "2026-01-01T00:00:00Z", "fired": "2026-01-01T00:30:00Z", "end": "2026-01-01T01:00:00Z"}
+    begin = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
+    metric = {
+        "title": "measured",
+        "query": "queue",
+        "series": [{"metric": {"__name__": "queue"}, "values": [[begin + 60 * step, "7"] for step in range(61)]}],
+        "seriesNotShown": 0,
+        "threshold": {"comparison": ">", "value": 5},
+    }
+    (panel,) = panels_of({"window": times, "metrics": [metric]})
+    assert [curve.name for curve in panel.curves] == ["queue", "fires > 5"]
+    assert panel.moment == (begin + 1800, "fired")
+    write_plot(tmp_path / "alert.svg", [panel])
+    assert (tmp_path / "alert.svg").is_file()

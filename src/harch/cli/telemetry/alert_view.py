@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from harch.cli.output import clean
-from harch.cli.views.chart import ChartCurve, chart_text
+from harch.cli.views.chart import ChartCurve, ChartPanel, chart_text
 from harch.cli.views.legend import legend_names
 from harch.cli.views.table import table
 from harch.cli.views.trace import LEVEL_COLOURS, moment_text
@@ -57,10 +57,11 @@ def alert_text(page: JsonObject) -> list[Text]:
     return lines
 
 
-def _metrics_text(page: JsonObject, width: int) -> list[Text]:
+def panels_of(page: JsonObject) -> list[ChartPanel]:
+    """The curves around an alert, with the threshold of its rule and the time at which it fired."""
     window = page["window"]
     start, fired, end = (_seconds(window[name]) for name in ("start", "fired", "end"))
-    lines: list[Text] = []
+    panels = []
     for metric in page["metrics"]:
         series = metric["series"][:CURVES_MAX]
         names = legend_names([one["metric"] for one in series], alone=metric["title"])
@@ -68,14 +69,29 @@ def _metrics_text(page: JsonObject, width: int) -> list[Text]:
             ChartCurve(name, [(time, float(value)) for time, value in one["values"]])
             for name, one in zip(names, series, strict=True)
         ]
-        hidden = len(metric["series"]) - len(curves) + metric["seriesNotShown"]
-        heading = Text(f"\n{metric['title']}: ", "bold")
-        heading.append(clean(metric["query"]), "not bold")
         if threshold := metric.get("threshold"):
             limit = f"fires {threshold['comparison']} {threshold['value']}"
             curves.append(ChartCurve(limit, [(start, float(threshold["value"])), (end, float(threshold["value"]))]))
-        moment, between = (fired, "fired"), (start, end)
-        chart = chart_text(curves, width, CHART_HEIGHT, unit="", zero_based=False, between=between, moment=moment)
+        title = f"{metric['title']}: {metric['query']}"
+        panels.append(ChartPanel(curves, title, between=(start, end), moment=(fired, "fired")))
+    return panels
+
+
+def _metrics_text(page: JsonObject, width: int) -> list[Text]:
+    lines: list[Text] = []
+    for metric, panel in zip(page["metrics"], panels_of(page), strict=True):
+        hidden = max(0, len(metric["series"]) - CURVES_MAX) + metric["seriesNotShown"]
+        heading = Text(f"\n{metric['title']}: ", "bold")
+        heading.append(clean(metric["query"]), "not bold")
+        chart = chart_text(
+            panel.curves,
+            width,
+            CHART_HEIGHT,
+            unit="",
+            zero_based=False,
+            between=panel.between,
+            moment=panel.moment,
+        )
         chart.rstrip()
         lines += [heading, chart]
         if hidden:

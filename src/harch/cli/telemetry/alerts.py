@@ -11,6 +11,8 @@ import click
 from harch.base.errors import HarchError
 from harch.cli.listing import Listing, list_options
 from harch.cli.options import reason_option, renamed
+from harch.cli.plot import TERMINAL, PlotCommand, PlotTarget, plot_option
+from harch.cli.plot import plot as draw_plot
 from harch.cli.remote import json_option
 from harch.cli.telemetry.query import SPAN, tenant_option, url_option
 from harch.cli.verb_group import VerbGroup
@@ -62,7 +64,7 @@ def _row(one: dict[str, Any]) -> tuple[object, ...]:
     )
 
 
-@alerts.command("show")
+@alerts.command("show", cls=PlotCommand)
 @click.argument("alert_id")
 @click.option(
     "--before", type=SPAN, default="30m", show_default=True, metavar="DURATION", help="Time to show before it began."
@@ -70,21 +72,32 @@ def _row(one: dict[str, Any]) -> tuple[object, ...]:
 @click.option(
     "--after", type=SPAN, default="30m", show_default=True, metavar="DURATION", help="Time to show after it fired."
 )
+@plot_option("Write the curves to a PNG or SVG file, too.")
 @url_option
 @tenant_option
 @json_option
-def show(alert_id: str, before: float, after: float, url: str | None, tenant: str | None, as_json: bool) -> None:
+def show(
+    alert_id: str,
+    before: float,
+    after: float,
+    plot: PlotTarget | None,
+    url: str | None,
+    tenant: str | None,
+    as_json: bool,
+) -> None:
     """Show an alert in context: curves, log lines, traces, related alerts."""
     from harch.cli.output import emit_json
     from harch.sdk.sentinel import SentinelClient
 
     with SentinelClient(url, tenant=tenant) as client:
         page = client.alert_page(alert_id, before=f"{before:g}s", after=f"{after:g}s")
+    from harch.cli.telemetry.alert_view import draw_page, panels_of
+
+    if plot not in (None, TERMINAL):
+        draw_plot(plot, panels_of(page), title=f"alert {page['alert']['labels'].get('alertname', alert_id)}")
     if as_json:
         emit_json(page)
         return
-    from harch.cli.telemetry.alert_view import draw_page
-
     draw_page(page)
 
 

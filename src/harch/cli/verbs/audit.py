@@ -355,12 +355,13 @@ def verify(file: str | None, checkpoints_file: str | None, hub: str | None, as_j
     with or its end is lost; the first bad entry and the kind of damage are then shown.
     """
     from harch.cli.output import clean, emit_json, note
+    from harch.cli.views.progress import progress_line
     from harch.sovereignty.audit.chain import split_lines
     from harch.sovereignty.audit.verification import verify as verify_lines
 
     kept = checkpoints_in(checkpoints_file)
     others, lost = (KeptElsewhere(), "") if file is not None else (kept_by_others(hub), _lost(hub))
-    with export_of(file, hub) as pieces:
+    with progress_line("verifying the chain", as_json), export_of(file, hub) as pieces:
         outcome = verify_lines(split_lines(pieces), [*kept, *others.checkpoints])
     sound = outcome.is_sound and not lost
     if as_json:

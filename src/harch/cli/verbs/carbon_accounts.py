@@ -306,6 +306,7 @@ def verify(file: str | None, audit: str | None, hub: str | None, as_json: bool) 
     """
     from harch.carbon.ledger.verification import verify_ledger
     from harch.cli.output import emit_json, note
+    from harch.cli.views.progress import progress_line
     from harch.sovereignty.audit.chain import split_lines
 
     if audit is not None and file is None:
@@ -316,13 +317,13 @@ def verify(file: str | None, audit: str | None, hub: str | None, as_json: bool) 
     # is sound; a checkpoint of rows that we have not read would look like a ledger that was cut.
     if file is None or audit is not None:
         kept = kept_by_others(hub).checkpoints if file is None else []
-        with export_of(audit, hub) as pieces:
+        with progress_line("reading the audit chain", as_json), export_of(audit, hub) as pieces:
             chain, checkpoints = _read_chain(split_lines(pieces), kept)
     if file is not None:
-        with file_pieces(file) as pieces:
+        with progress_line("verifying the ledger", as_json), file_pieces(file) as pieces:
             found = verify_ledger(split_lines(pieces), checkpoints)
     else:
-        with connect(hub) as client:
+        with progress_line("verifying the ledger", as_json), connect(hub) as client:
             found = verify_ledger(split_lines(client.carbon.ledger()), checkpoints)
     sound = found.is_sound and (chain is None or chain.is_sound)
     if as_json:

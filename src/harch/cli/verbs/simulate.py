@@ -171,7 +171,7 @@ def carbon(scenario: str, days: int | None, plot: PlotTarget | None, as_json: bo
 
 
 def _show_carbon(report: dict[str, object]) -> None:
-    from harch.cli.views.table import table
+    from harch.cli.views.table import TableColumn, table
 
     cases = report["cases"]
     flat: list[tuple[str, object]] = []
@@ -180,16 +180,16 @@ def _show_carbon(report: dict[str, object]) -> None:
             flat += _flattened(name, value)
     for number, case in enumerate(cases if isinstance(cases, list) else [], start=1):
         flat += [pair for key, value in case.items() if key != "weeks" for pair in _flattened(f"{number}.{key}", value)]
-    table(("METRIC", "VALUE"), flat)
+    table((TableColumn("METRIC"), TableColumn("VALUE")), flat)  # both always: a name without its value says nothing
 
 
 def _show_fleet(result: dict[str, object]) -> None:
-    from harch.cli.views.table import table
+    from harch.cli.views.table import TableColumn, table
 
     flat: list[tuple[str, object]] = []
     for name, value in result.items():
         flat += _flattened(name, value)
-    table(("METRIC", "VALUE"), flat)
+    table((TableColumn("METRIC"), TableColumn("VALUE")), flat)  # both always: a name without its value says nothing
 
 
 def _flattened(name: str, value: object) -> list[tuple[str, object]]:

@@ -37,7 +37,7 @@ class ChartCurve:
 @dataclass(frozen=True, slots=True)
 class ChartPanel:
     """Curves over common axes, for the terminal or a file. `why_empty` is said where there are none; with `is_elapsed`
-    times are seconds since a start, which is no date."""
+    times are seconds since a start, which is no date. `moment` is a time to point at, and what was then."""
 
     curves: Sequence[ChartCurve]
     title: str = ""
@@ -47,6 +47,7 @@ class ChartPanel:
     between: tuple[float, float] | None = None
     why_empty: str = "nothing to draw"
     is_elapsed: bool = False
+    moment: tuple[float, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class _Canvas:
     def line(self, points: Sequence[Point], owner: int) -> None:
         at = [(self.across(x), self.down(y)) for x, y in points]
         for (x0, y0), (x1, y1) in pairwise(at):
-            steps = max(1, round(max(abs(x1 - x0), abs(y1 - y0))))
+            steps = max(1, math.ceil(max(abs(x1 - x0), abs(y1 - y0))))
             for step in range(steps):
                 self.dot(x0 + step / steps * (x1 - x0), y0 + step / steps * (y1 - y0), owner)
         self.dot(*at[-1], owner)

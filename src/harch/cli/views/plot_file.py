@@ -93,6 +93,8 @@ def _draw(axis: Any, panel: ChartPanel) -> None:
             markevery=(number * every // len(drawn), every),  # beside those of others, as curves may lie over others
             linewidth=1.5,
         )
+    if panel.moment is not None and curves:
+        axis.axvline(place(panel.moment[0]), color="#000000", linewidth=1.0, label=_plain(panel.moment[1]))
     _label_times(axis, is_elapsed=panel.is_elapsed)
     if panel.between is not None:
         axis.set_xlim(*(place(x) for x in panel.between))
