@@ -203,6 +203,26 @@ def test_a_killed_hub_comes_back_and_nothing_is_lost(federation: Federation) -> 
     assert (found["id"], found["status"], found["attempt"]) == (job["id"], "running", 1)
 
 
+@pytest.mark.timeout(300)
+def test_the_tour_shows_every_station_and_leaves_no_work_of_its_own(federation: Federation) -> None:
+    before = {work["name"] for work in federation.json("ps", "--all-hubs")["items"]}
+    command = [*HARCH, "tour", "--yes", "--json"]
+    done = subprocess.run(command, env=federation.environment, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    went = json.loads(done.stdout)
+    assert [one["name"] for one in went["items"] if one["outcome"] != "done"] == ["telemetry"]  # no SENTINEL runs here
+    assert went["left"] == ["telemetry"]
+    assert "running on dakar-" in done.stderr
+    assert "read on dakar-" in done.stderr
+    assert "never" not in [line.strip() for line in done.stderr.splitlines()]
+    after = federation.json("ps", "--all-hubs")
+    assert (after["complete"], {work["name"] for work in after["items"]}) == (True, before)
+    hubs = federation.json("hubs")["items"]
+    assert {hub["status"] for hub in hubs} == {"ready"}
+    listed = federation.harch("tour", "--list", "--json")
+    assert [one["name"] for one in json.loads(listed.stdout)["items"] if not one["passed"]] == ["telemetry"]
+
+
 def test_hubs_are_forked_from_one_process_and_start_without_it_as_well(federation: Federation) -> None:
     """Memory that is shared is the reason; a process that was killed must not be missed."""
     (shared,) = _processes(federation, b"harch.cli.preload", b"hub")

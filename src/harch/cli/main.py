@@ -84,6 +84,7 @@ VERBS = (
         "Sign in to a federation, to use it from any folder.",
     ),
     CliVerb("Run HarchOS", "context", "context", "List and choose the federations that this user knows."),
+    CliVerb("Help", "tour", "tour", "Walk through what HarchOS does, on the running federation."),
     CliVerb("Help", "doctor", "help:doctor_command", "Check this machine and the hubs, with the exact fixes."),
     CliVerb("Help", "explain", "help:explain_command", "Explain an error code."),
     CliVerb("Help", "schema", "help:schema_command", "Print the JSON schema of workload files, for editors."),
