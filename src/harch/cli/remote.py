@@ -53,7 +53,7 @@ def _say_failover(silent: str, next_: str) -> None:
     """Which hub answers matters: each lists its own work, and owns what it is given."""
     from harch.cli.output import note
 
-    note(f"nothing listens at {silent}; asking {next_}")
+    note(f"{silent} does not answer; asking {next_}")
 
 
 def _address_of(client: Client, name: str) -> str:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 import httpx
 
@@ -18,12 +18,12 @@ from harch.sdk.carbon import Carbon, CarbonOperations
 from harch.sdk.data import Data, DataOperations
 from harch.sdk.energy import Energy, EnergyOperations
 from harch.sdk.exchange import ApiReply, ApiRequest, Operation, RetryPolicy, SendFailure, Sleep
+from harch.sdk.failover import explain_failover, may_go_elsewhere, request_timeout, stream_timeout
 from harch.sdk.hubs import HubOperations, Hubs
 from harch.sdk.nodes import NodeOperations, Nodes
 from harch.sdk.operations import EVENTS_PER_PAGE, PER_PAGE_MAX, Operations, Spec
 from harch.sdk.pipelines import PipelineOperations, Pipelines
 from harch.sdk.settings import (
-    STREAM_TIMEOUT_S,
     TIMEOUT_S,
     Settings,
     client_options,
@@ -55,6 +55,13 @@ NameList = list[str]
 CheckpointList = list[SignedCheckpoint]
 
 
+class HubConnection(NamedTuple):
+    """One hub, and the connections to it."""
+
+    settings: Settings
+    http: httpx.Client
+
+
 class Client:
     """One hub, one key. Use it in a `with` block, or call `close`. Safe to share between threads."""
 
@@ -68,13 +75,13 @@ class Client:
         transport: httpx.BaseTransport | None = None,
         on_failover: Callable[[str, str], None] = lambda silent, next_: None,
     ) -> None:
-        """`on_failover` hears which hub of a context cannot be reached, and which one is asked in its place."""
-        self.settings = settings_from_env(url, api_key)
+        """`on_failover` hears which hub of a context does not answer, and which one is asked in its place."""
         self._retry = retry or RetryPolicy()
         self._ops = Operations(self._retry, SystemClock().monotonic_s)
         self._transport, self._timeout_s, self._on_failover = transport, timeout_s, on_failover
-        self._http = self._opened(self.settings)
-        self._earlier: list[httpx.Client] = []  # other threads may still be using them
+        self._hub = self._opened(settings_from_env(url, api_key))
+        self._answered: HubConnection | None = None
+        self._earlier: list[HubConnection] = []  # other threads may still be using them
         self._moving = threading.Lock()
         self.workloads = Workloads(self, self._ops, self._retry)
         self.hubs = Hubs(self.run, HubOperations(self._retry))
@@ -86,6 +93,11 @@ class Client:
         self.carbon = Carbon(self.run, self.stream, CarbonOperations(self._retry))
         self.energy = Energy(self.run, EnergyOperations(self._retry))
         self.pipelines = Pipelines(self.run, PipelineOperations(self._retry))
+
+    @property
+    def settings(self) -> Settings:
+        """Of the hub that is asked now; another one may have been before."""
+        return self._hub.settings
 
     def plan(self, spec: Spec) -> Explanation:
         """What would happen to this workload now; changes nothing."""
@@ -117,6 +129,7 @@ class Client:
     def run(self, operation: Operation[T]) -> T:
         """Drives one operation of the core to its result."""
         answer: ApiReply | SendFailure | None = None
+        doubtful: tuple[ApiRequest, HubConnection] | None = None  # a change that may have arrived: it goes nowhere else
         while True:
             try:
                 step = operation.send(answer)
@@ -125,19 +138,24 @@ class Client:
                 return result
             except HarchError as error:
                 explain_missing_key(error, self.settings)
+                explain_failover(error, [hub.settings.url for hub in self._earlier], self.settings.url)
                 raise
             if isinstance(step, Sleep):
                 time.sleep(step.delay_s)
                 answer = None
             else:
-                answer = self._send(step)
+                only = doubtful[1] if doubtful is not None and step is doubtful[0] else None
+                answer, hub = self._send(step, only)
+                if isinstance(answer, SendFailure) and answer.sent and step.method != "GET":
+                    doubtful = step, hub
 
     def stream(self, machine: Stream[T]) -> Iterator[T]:
         """Drives one stream of the core, item by item."""
+        hub = self._hub  # where it began: what it has seen means nothing elsewhere
         while not machine.done:
             try:
-                request = self._built(machine.request(), STREAM_TIMEOUT_S)
-                with contextlib.closing(self._http.send(request, stream=True)) as response:
+                request = _built(hub, machine.request(), stream_timeout(others=hub.settings.others))
+                with contextlib.closing(hub.http.send(request, stream=True)) as response:
                     if response.status_code >= 400:
                         delay_s = machine.refused(
                             ApiReply(response.status_code, dict(response.headers), response.read())
@@ -148,13 +166,16 @@ class Client:
                             yield from machine.feed(data)
                         delay_s = machine.ended()
             except httpx.TransportError as error:
-                delay_s = machine.broke(failure_of(error, self.settings.url))
+                delay_s = machine.broke(failure_of(error, hub.settings.url))
+                if machine.gone and self._moved(hub):
+                    machine.move()
+                    hub, delay_s = self._hub, 0.0
             if not machine.done:
                 time.sleep(delay_s)
 
     def close(self) -> None:
-        for http in (*self._earlier, self._http):
-            http.close()
+        for hub in (*self._earlier, self._hub):
+            hub.http.close()
 
     def __enter__(self) -> Self:
         return self
@@ -164,43 +185,47 @@ class Client:
     ) -> None:
         self.close()
 
-    def _send(self, request: ApiRequest) -> ApiReply | SendFailure:
-        tried = self.settings
+    def _send(
+        self, request: ApiRequest, only: HubConnection | None = None
+    ) -> tuple[ApiReply | SendFailure, HubConnection]:
+        """The answer, and which hub it is from. `only`: no other hub may be asked."""
+        hub = only or self._hub
+        timeout = request_timeout(request, self._timeout_s, others=() if only else hub.settings.others)
         try:
-            response = self._http.send(self._built(request, None))
-        except httpx.ConnectError as error:  # nobody has heard the request: it may go to another hub
-            return self._send(request) if self._moved(tried) else failure_of(error, tried.url)
+            response = hub.http.send(_built(hub, request, timeout))
         except httpx.TransportError as error:
-            return failure_of(error, tried.url)
-        return ApiReply(response.status_code, dict(response.headers), response.content)
+            failure = failure_of(error, hub.settings.url)
+            elsewhere = only is None and may_go_elsewhere(request, failure, answered_before=hub is self._answered)
+            return self._send(request) if elsewhere and self._moved(hub) else (failure, hub)
+        self._answered = hub
+        return ApiReply(response.status_code, dict(response.headers), response.content), hub
 
-    def _moved(self, tried: Settings) -> bool:
+    def _moved(self, tried: HubConnection) -> bool:
         """Whether there is another hub of the context to ask. Of requests that failed together, the first one moves."""
         with self._moving:
-            if self.settings is not tried:
+            if self._hub is not tried:
                 return True
-            elsewhere = tried.elsewhere()
+            elsewhere = tried.settings.elsewhere()
             if elsewhere is None:
                 return False
-            self._on_failover(tried.url, elsewhere.url)
-            self._earlier.append(self._http)
-            self.settings, self._http = elsewhere, self._opened(elsewhere)
+            self._on_failover(tried.settings.url, elsewhere.url)
+            self._earlier.append(tried)
+            self._hub = self._opened(elsewhere)
             return True
 
-    def _opened(self, settings: Settings) -> httpx.Client:
-        return httpx.Client(transport=self._transport, timeout=self._timeout_s, **client_options(settings))
+    def _opened(self, settings: Settings) -> HubConnection:
+        return HubConnection(settings, httpx.Client(transport=self._transport, **client_options(settings)))
 
-    def _built(self, request: ApiRequest, timeout_s: float | None) -> httpx.Request:
-        built = self._http.build_request(
-            request.method,
-            request.path,
-            params=dict(request.params),
-            headers=traced(request),
-            content=request.body,
-        )
-        if timeout_s is not None:
-            built.extensions["timeout"] = httpx.Timeout(timeout_s).as_dict()
-        return built
+
+def _built(hub: HubConnection, request: ApiRequest, timeout: httpx.Timeout) -> httpx.Request:
+    return hub.http.build_request(
+        request.method,
+        request.path,
+        params=dict(request.params),
+        headers=traced(request),
+        content=request.body,
+        timeout=timeout,
+    )
 
 
 class _Namespace:

@@ -48,10 +48,14 @@ class ApiReply:
 
 @dataclass(frozen=True, slots=True)
 class SendFailure:
-    """No answer: the connection could not be made, or broke, or took too long (`quiet`: it was made, nothing came)."""
+    """No answer: the connection could not be made, or broke, or took too long (`quiet`: it was made, nothing came).
+
+    `sent` is false where it is certain that nobody has heard the request.
+    """
 
     reason: str
     quiet: bool = False
+    sent: bool = True
 
 
 @dataclass(frozen=True, slots=True)

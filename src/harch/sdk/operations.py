@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import quote
 
 import msgspec
@@ -30,6 +30,7 @@ PER_PAGE_MAX = 100
 EVENTS_PER_PAGE = 100
 CHECKPOINTS_PER_PAGE = 1000
 WAIT_POLL_S_FIRST, WAIT_POLL_S_MAX = 0.1, 2.0
+WAIT_RETRIES_MAX = 30  # about a minute of pauses, in which a hub that was killed is back
 
 Spec = Mapping[str, object] | Struct
 Checkpoints = list[SignedCheckpoint]
@@ -107,14 +108,18 @@ class Operations:
         """Asks again, ever more slowly, until it is so. Raises `TimeoutError` after `timeout_s`."""
         deadline_s = None if timeout_s is None else self.monotonic_s() + timeout_s
         pause_s = WAIT_POLL_S_FIRST
+        workload = yield from self.workload(ref)
+        # Its hub may be started again meanwhile, and nobody else knows it.
+        retries_max = WAIT_RETRIES_MAX if timeout_s is None else self.policy.retries_max
+        patient = replace(self, policy=replace(self.policy, retries_max=retries_max))
         while True:
-            workload = yield from self.workload(ref)
             if until(workload):
                 return workload
             if deadline_s is not None and self.monotonic_s() + pause_s > deadline_s:
                 raise TimeoutError(f"{workload.name} is still {workload.status} after {timeout_s:g} s")
             yield Sleep(pause_s)
             pause_s = min(WAIT_POLL_S_MAX, pause_s * 1.5)
+            workload = yield from patient.workload(ref)
 
     def gpus(
         self, *, page: int, per_page: int, hub: str | None, model: str | None, status: str | None

@@ -99,7 +99,6 @@ def _read_key(path: Path) -> str | None:
 
 
 TIMEOUT_S = 30.0
-STREAM_TIMEOUT_S = 60.0  # without a byte; the hub sends keep-alives more often than that
 USER_AGENT = "harch-sdk-python/1"
 
 
@@ -157,7 +156,9 @@ def explain_missing_key(error: HarchError, settings: Settings) -> None:
 
 def failure_of(error: httpx.TransportError, url: str) -> SendFailure:
     if isinstance(error, httpx.ConnectError):
-        return SendFailure(f"nothing listens at {url}")
+        return SendFailure(f"nothing listens at {url}", sent=False)
+    if isinstance(error, httpx.ConnectTimeout):
+        return SendFailure(f"nothing answers at {url}", sent=False)
     if isinstance(error, httpx.TimeoutException):
         return SendFailure(f"{url} took too long", quiet=isinstance(error, httpx.ReadTimeout))
     return SendFailure(f"the connection to {url} broke ({type(error).__name__})")

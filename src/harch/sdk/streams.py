@@ -12,13 +12,14 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from harch.base.errors import HarchError
+from harch.base.errors import HarchError, InvariantBroken
 from harch.sdk.exchange import RETRY_STATUSES, ApiReply, ApiRequest, RetryPolicy, SendFailure, error_of, unreachable
 from harch.sdk.operations import log_path
 from harch.sdk.types import Event
 
 SSE_BLOCK_BYTES_MAX = 1024 * 1024
 STREAM_FAILURES_MAX = 30  # in a row, each followed by a pause of up to RetryPolicy.delay_s_max
+GONE_FAILURES = 8  # about 10 s of pauses: a hub that was killed is back by then
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -26,6 +27,13 @@ T_co = TypeVar("T_co", covariant=True)
 class Stream(Protocol[T_co]):
     @property
     def done(self) -> bool: ...
+
+    @property
+    def gone(self) -> bool:
+        """Whether its hub was waited for long enough, and another one would do."""
+
+    def move(self) -> None:
+        """From now on another hub is asked."""
 
     def request(self) -> ApiRequest: ...
 
@@ -49,6 +57,13 @@ class _Resuming:
         self._failures = 0
         self._is_open = False
         self.done = False
+
+    @property
+    def gone(self) -> bool:
+        return False  # what one hub has, no other one has
+
+    def move(self) -> None:
+        raise InvariantBroken("stream", "it belongs to one hub")
 
     def opened(self, headers: dict[str, str]) -> None:
         """Headers have come. No failure is forgiven yet: a hub that closes at once would be asked in a tight loop."""
@@ -74,16 +89,34 @@ class _Resuming:
 
 
 class EventStream(_Resuming):
-    """Server-sent events from `after` on, without end: a lost connection resumes after the last event seen."""
+    """Server-sent events from `after` on, without end: a lost connection resumes after the last event seen.
+
+    At another hub it goes on with what happens from then on: each has events, and numbers, of its own.
+    """
 
     def __init__(self, policy: RetryPolicy, after: int, failures_max: int = STREAM_FAILURES_MAX) -> None:
         super().__init__(policy, failures_max)
-        self.after = after
+        self.after: int | None = after
         self._buffer = b""
+        self._silent = False
+
+    @property
+    def gone(self) -> bool:
+        return self._silent or self._failures >= GONE_FAILURES
+
+    def move(self) -> None:
+        self.after, self._failures, self._silent = None, 0, False
+
+    def broke(self, failure: SendFailure) -> float:
+        self._silent = (
+            failure.quiet and not self._is_open
+        )  # connected, and not even a header: it was waited for already
+        return super().broke(failure)
 
     def request(self) -> ApiRequest:
         self._buffer = b""
-        return ApiRequest("GET", "/events", {"after": str(self.after)}, {"accept": "text/event-stream"})
+        params = {} if self.after is None else {"after": str(self.after)}
+        return ApiRequest("GET", "/events", params, {"accept": "text/event-stream"})
 
     def feed(self, data: bytes) -> list[Event]:
         self._failures = 0
@@ -141,6 +174,15 @@ class LogStream(_Resuming):
         self._page_bytes += len(data)
         self.offset += len(data)
         return [data]
+
+    def broke(self, failure: SendFailure) -> float:
+        try:
+            return super().broke(failure)
+        except HarchError as error:
+            error.hint = (
+                "output is kept at the hub that took the workload, and no other has it: try again once it is back"
+            )
+            raise
 
     def ended(self) -> float:
         self.done = self._follow or self._page_is_last or self._page_bytes == 0

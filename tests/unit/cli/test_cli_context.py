@@ -113,7 +113,7 @@ def test_another_hub_is_asked_and_named(harch: Harch, hub: HubDouble, tmp_path: 
     hub.on("GET /workloads", page())
     done = harch("ps")
     assert done.exit_code == 0
-    assert f"nothing listens at http://127.0.0.1:9; asking {hub.url}\n" in done.stderr
+    assert f"http://127.0.0.1:9 does not answer; asking {hub.url}\n" in done.stderr
 
 
 def test_a_federation_that_starts_is_written_down_and_never_takes_the_place_of_the_one_in_use(tmp_path: Path) -> None:

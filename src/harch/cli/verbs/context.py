@@ -84,7 +84,7 @@ def use(name: str, as_json: bool) -> None:
 def add(name: str, hubs: tuple[str, ...], key_file: str, as_json: bool) -> None:
     """Add a context, or replace one.
 
-    The first hub is asked first; another one where nothing listens at its address.
+    The first hub is asked first; another one where it does not answer.
     """
     path = Path(key_file).expanduser().absolute()
     if not path.is_file():
