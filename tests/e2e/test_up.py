@@ -12,9 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import httpx
 import pytest
+from click.testing import CliRunner
+from rich.cells import cell_len
 
+from harch.cli.main import root
 from harch.testing.ports import free_port_base
 
 pytestmark = pytest.mark.uses("bubblewrap")
@@ -201,6 +205,62 @@ def test_a_killed_hub_comes_back_and_nothing_is_lost(federation: Federation) -> 
     assert _pid_of(federation, b"dakhla", b"serve") != hub
     (found,) = federation.json("ps")["items"]
     assert (found["id"], found["status"], found["attempt"]) == (job["id"], "running", 1)
+
+
+TABLES = (  # that are no lists, and print no sentences beside their rows
+    "carbon now",
+    "carbon forecast",
+    "carbon plan",
+    "carbon report",
+    "data where patients-of-the-university-hospital",
+    "energy prices",
+    "node topology",
+    "policy jurisdictions",
+    "top --once",
+    "tour --list",
+)
+
+
+def test_every_list_and_table_fits_80_columns_and_shows_whole_ids(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every verb with the options of a list that needs no argument is one, so a new verb is tested, too."""
+    federation.json("run", "-d", "--gpus", "2", "--name", "a-rather-long-name-of-a-training-run", "--", "sleep", "300")
+    federation.harch("data", "add", "patients-of-the-university-hospital", "--process-in", "MA", "--rest-in", "MA")
+    for name, value in {**federation.environment, "COLUMNS": "80", "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda stream: True)
+    lists = [words for words, command in _leaves(root) if _is_list(command)]
+    assert {("ps",), ("hubs",), ("node", "ls"), ("data", "ls")} <= set(lists)
+    for words in (*lists, *(tuple(table.split()) for table in TABLES)):
+        done = CliRunner().invoke(root, words)
+        if words[0] == "sentinel" and done.exit_code:
+            continue  # none runs beside the hubs of this test
+        assert done.exit_code == 0, (words, done.output)
+        lines = done.stdout.splitlines()
+        assert max(map(cell_len, lines), default=0) <= 80, (words, lines)
+        if words in lists:
+            names = CliRunner().invoke(root, (*words, "-o", "name")).stdout.split("\n")
+            shown = done.stdout.casefold()  # a hub is found by its id and by its name
+            parts = [part for name in names for part in name.casefold().split("/")]  # `quota` has a name in two columns
+            assert [part for part in parts if part not in shown] == [], words
+    assert federation.harch("stop", "--wait", "a-rather-long-name-of-a-training-run").returncode == 0
+
+
+def _leaves(group: click.Group, before: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from _leaves(command, (*before, name))
+        elif not command.hidden:
+            yield (*before, name), command
+
+
+def _is_list(command: click.Command) -> bool:
+    options = {word for option in command.params for word in option.opts}
+    return "--no-headers" in options and not any(option.required for option in command.params)
 
 
 @pytest.mark.timeout(300)

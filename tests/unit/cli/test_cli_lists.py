@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import click
 import pytest
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from test_cli_verbs import page, workload
 
+from harch import cli
 from harch.base.errors import HarchError
 from harch.cli.listing import Listing, Sortable, sort_key
 from harch.cli.views.table import GAP, TableColumn, draw, fit, visible_columns
@@ -220,3 +223,49 @@ class TestVerbs:
 )
 def test_the_seconds_of_watch_may_be_left_out(words_: list[str], found: list[str]) -> None:
     assert spelled_out(words_) == found
+
+
+SOURCES = sorted(Path(cli.__file__).parent.rglob("*.py"))
+SENTENCES = {  # columns that are cut where there is no room: what they say is said elsewhere, and nobody copies it
+    *(
+        "BASED ON",
+        "BECAUSE",
+        "NOT HERE BECAUSE",
+        "NOTE",
+        "NOTES",
+        "SOURCE",
+        "SUMMARY",
+        "TROUBLE",
+        "WHAT",
+        "WHY",
+        "WHY NOT",
+    ),
+    *("COUNTRIES", "IN FORCE IN", "NAMES"),  # long lists
+    "NAME",  # of what a trace is about, beside its id
+}
+
+
+NAME = TableColumn.__name__
+
+
+def calls_of_columns() -> list[tuple[str, ast.Call]]:
+    """Every `TableColumn("TITLE", ...)` of the command line, with the file in which it stands."""
+    nodes = [(path.name, node) for path in SOURCES for node in ast.walk(ast.parse(path.read_text("utf-8")))]
+    calls = [(name, node) for name, node in nodes if isinstance(node, ast.Call)]
+    return [(name, call) for name, call in calls if isinstance(call.func, ast.Name) and call.func.id == NAME]
+
+
+def test_only_sentences_are_cut_and_ids_never_are_in_whatever_verb() -> None:
+    calls = [(name, call) for name, call in calls_of_columns() if name != "screen.py"]  # a screen, drawn each second
+    assert len(calls) > 100
+    for name, call in calls:
+        cut = {word.arg for word in call.keywords} & {"takes_rest", "width_max"}
+        title = call.args[0]
+        if cut:
+            assert isinstance(title, ast.Constant), name
+            assert title.value in SENTENCES, f"{name}: {title.value}"
+
+
+def test_every_table_is_drawn_by_the_one_that_folds_nothing() -> None:
+    for path in SOURCES:
+        assert "rich.table" not in path.read_text("utf-8"), path

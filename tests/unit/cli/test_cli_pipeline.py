@@ -8,7 +8,7 @@ import pytest
 
 from harch.base.errors import HarchError
 from harch.cli.pipelines.apply import read_documents, read_table
-from harch.cli.pipelines.top import HEADERS, notes_of, rows_of
+from harch.cli.pipelines.top import COLUMNS, notes_of, rows_of
 from harch.sdk.pipeline_types import Pipeline, PipelineStage
 
 FILE = """\
@@ -62,7 +62,7 @@ def test_a_look_has_a_row_per_stage_and_says_what_is_wrong_below() -> None:
         name="fields", hub="dakhla", version=3, state="trouble", trouble="think-1: loads", stages=stages
     )
     rows = rows_of([pipeline])
-    assert [len(row) for row in rows] == [len(HEADERS)] * 2
+    assert [len(row) for row in rows] == [len(COLUMNS)] * 2
     assert (rows[0][0], rows[0][4], rows[1][0], rows[1][2], rows[1][6]) == ("fields", "1,234", "", "1/2*", "7")
     (words, star) = notes_of([pipeline])
     assert "trouble: think-1: loads" in words

@@ -273,7 +273,15 @@ def _show(found: PipelineReplayRun, as_json: bool) -> None:
     )
     if found.new:
         rows = [(one["cmd_id"][:12], one["action"], one["device"], _replay_steps(one["steps"])) for one in found.new]
-        table(("ID", "ACTION", "DEVICE", "WHAT"), rows)
+        table(
+            (
+                TableColumn("ID"),
+                TableColumn("ACTION", 2),
+                TableColumn("DEVICE", 1),
+                TableColumn("WHAT", 3, takes_rest=True),
+            ),
+            rows,
+        )
     if found.trouble:
         click.echo(clean(f"trouble: {found.trouble}"))
     if found.dry_run:

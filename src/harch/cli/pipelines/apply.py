@@ -157,20 +157,37 @@ def _enrichment(file: Path, document: PipelineDocument, table: Path | None) -> T
 
 def show_applied(done: PipelineApplied, hub: str | None) -> None:
     from harch.cli.output import clean
-    from harch.cli.views.table import table
+    from harch.cli.views.table import TableColumn, table
 
     would = "would be " if done.dry_run else ""
     click.echo(clean(f"{done.name}: {would}{done.result}, version {done.version}, at {done.hub} ({done.country})"))
     if done.dry_run or done.result == "updated":
         rows = [(one.stage, one.step, one.hub, one.workers, ", ".join(one.because) or "-") for one in done.stages]
-        table(("STAGE", "STEP", "HUB", "WORKERS", "BECAUSE"), rows)
+        table(
+            (
+                TableColumn("STAGE"),
+                TableColumn("STEP"),
+                TableColumn("HUB"),
+                TableColumn("WORKERS", 2),
+                TableColumn("BECAUSE", 1, takes_rest=True),
+            ),
+            rows,
+        )
     if done.dry_run:
         click.echo("\nproved: every path that its data takes")
         ways = [
             (edge.kind, edge.name, ", ".join(edge.countries), ", ".join(sorted({b for _, b in edge.hubs})))
             for edge in done.edges
         ]
-        table(("EDGE", "WAY", "COUNTRIES", "HUBS"), ways)
+        table(
+            (
+                TableColumn("EDGE"),
+                TableColumn("WAY"),
+                TableColumn("COUNTRIES", 1),
+                TableColumn("HUBS", 2),
+            ),
+            ways,
+        )
         if done.files_missing:
             click.echo(clean(f"\nfiles to upload: {', '.join(done.files_missing)}"))
     elif done.result != "unchanged":

@@ -11,6 +11,7 @@ from harch.base.errors import HarchError
 from harch.cli.failure import INTERRUPTED_EXIT_CODE
 from harch.cli.options import renamed
 from harch.cli.remote import connect, remote_options
+from harch.cli.views.table import TableColumn
 from harch.cli.watch import WATCH_S, WatchCommand, watch_option
 
 if TYPE_CHECKING:
@@ -19,19 +20,19 @@ if TYPE_CHECKING:
     from harch.sdk import Client
     from harch.sdk.pipeline_types import Pipeline, PipelineStage
 
-HEADERS = (
-    "PIPELINE",
-    "STAGE",
-    "WORKERS",
-    "RATE/S",
-    "IN",
-    "LAG",
-    "WAITING",
-    "P50 MS",
-    "P99 MS",
-    "BUSY",
-    "DROPPED",
-    "ASIDE",
+COLUMNS = (
+    TableColumn("PIPELINE"),
+    TableColumn("STAGE"),
+    TableColumn("WORKERS", 4, right=True),
+    TableColumn("RATE/S", 1, right=True),
+    TableColumn("IN", 7, right=True),
+    TableColumn("LAG", 2, right=True),
+    TableColumn("WAITING", 6, right=True),
+    TableColumn("P50 MS", 9, right=True),
+    TableColumn("P99 MS", 3, right=True),
+    TableColumn("BUSY", 8, right=True),
+    TableColumn("DROPPED", 5, right=True),
+    TableColumn("ASIDE", 10, right=True),
 )
 _TAKEN = {"source": "events_accepted", "sense": "events_in", "think": "rows", "act": "commands"}
 
@@ -57,7 +58,7 @@ def top(name: str | None, once: bool, watch_s: float | None, hub: str | None, as
             if as_json:
                 emit_json({"items": found})
             else:
-                table(HEADERS, rows_of(found))
+                table(COLUMNS, rows_of(found))
                 for line in notes_of(found):
                     click.echo(line)
             return 0
@@ -105,20 +106,17 @@ def _watch(client: Client, name: str | None, every_s: float) -> None:
 
 
 def _picture(found: list[Pipeline], trouble: str) -> RenderableType:
-    from rich import box
+    import shutil
+
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
-    from harch.cli.output import STYLES, clean
+    from harch.cli.output import clean
+    from harch.cli.views.table import fit
 
-    view = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
-    for header in HEADERS:
-        view.add_column(header, justify="left" if header in HEADERS[:2] else "right")
-    for row in rows_of(found):
-        view.add_row(*(Text(clean(cell), style=STYLES.get(str(cell), "")) for cell in row))
+    view = fit(COLUMNS, rows_of(found), shutil.get_terminal_size().columns)
     lines = [*notes_of(found), *([trouble] if trouble else [])]
-    return Group(view, *(Text(clean(line)) for line in lines))
+    return Group(*view, *(Text(clean(line)) for line in lines))
 
 
 def rows_of(found: Iterable[Pipeline]) -> list[Sequence[object]]:
@@ -128,7 +126,7 @@ def rows_of(found: Iterable[Pipeline]) -> list[Sequence[object]]:
         for place, stage in enumerate(pipeline.stages):
             rows.append((pipeline.name if place == 0 else "", *_cells(stage)))
         if not pipeline.stages:
-            rows.append((pipeline.name, pipeline.state, *("-" for _ in HEADERS[2:])))
+            rows.append((pipeline.name, pipeline.state, *("-" for _ in COLUMNS[2:])))
     return rows
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from harch.cli.output import clean
 from harch.cli.views.chart import ChartCurve, ChartPanel, chart_text
 from harch.cli.views.legend import legend_names
-from harch.cli.views.table import table
+from harch.cli.views.table import TableColumn, table
 from harch.cli.views.trace import LEVEL_COLOURS, moment_text
 from harch.sentinel.traces.durations import short_duration
 
@@ -120,7 +120,16 @@ def _show_traces(console: Console, traces: JsonObject) -> None:
         return
     console.print(Text("\ntraces", "bold"))
     table(
-        ("TRACE", "STARTED", "DURATION", "SPANS", "ERRORS", "WHY", "SERVICE", "NAME"),
+        (
+            TableColumn("TRACE"),
+            TableColumn("STARTED", 4),
+            TableColumn("DURATION", 3),
+            TableColumn("SPANS", 6),
+            TableColumn("ERRORS", 5),
+            TableColumn("WHY", 2),
+            TableColumn("SERVICE", 7),
+            TableColumn("NAME", 1, takes_rest=True),
+        ),
         [
             (
                 one["traceID"],
@@ -142,7 +151,13 @@ def _show_related(console: Console, related: Sequence[JsonObject]) -> None:
         return
     console.print(Text("\nrelated alerts", "bold"))
     table(
-        ("ID", "ALERT", "SINCE", "STATE", "SUMMARY"),
+        (
+            TableColumn("ID"),
+            TableColumn("ALERT", 1),
+            TableColumn("SINCE", 3),
+            TableColumn("STATE", 2),
+            TableColumn("SUMMARY", 4, takes_rest=True),
+        ),
         [
             (
                 one["fingerprint"],

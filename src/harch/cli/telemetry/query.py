@@ -119,16 +119,26 @@ def query(
 def show(answer: QueryAnswer) -> None:
     from harch.cli.output import clean
     from harch.cli.views.legend import name_of
-    from harch.cli.views.table import table
+    from harch.cli.views.table import TableColumn, table
 
     if answer.kind in {"scalar", "string"}:
         click.echo(clean(answer.text))
     elif answer.kind == "vector":
         rows = [(clean(name_of(one.metric)), one.value[1] if one.value else "histogram") for one in answer.vector]
-        table(("SERIES", "VALUE"), rows)
+        table(
+            (
+                TableColumn("SERIES"),
+                TableColumn("VALUE"),
+            ),
+            rows,
+        )
     else:
         table(
-            ("SERIES", "POINTS", "LAST"),
+            (
+                TableColumn("SERIES"),
+                TableColumn("POINTS", 1),
+                TableColumn("LAST"),
+            ),
             [
                 (clean(name_of(one.metric)), len(one.values), one.values[-1][1] if one.values else "")
                 for one in answer.matrix

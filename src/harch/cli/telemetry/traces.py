@@ -27,6 +27,14 @@ _COLUMNS = (
     TableColumn("SERVICE", 4),
     TableColumn("NAME", 2, takes_rest=True),
 )
+_MEASURES = (
+    TableColumn("SPANS", 2, right=True),
+    TableColumn("ERRORS", 1, right=True),
+    TableColumn("MEAN", 5, right=True),
+    TableColumn("P50", 4, right=True),
+    TableColumn("P95", 6, right=True),
+    TableColumn("P99", 3, right=True),
+)
 SPANS = 200
 LINES = 50
 
@@ -199,7 +207,7 @@ def stats(
     for warning in statistics.warnings:
         click.echo(warning, err=True)
     table(
-        (*(name.upper() for name in statistics.by), "SPANS", "ERRORS", "MEAN", "P50", "P95", "P99"),
+        (*(TableColumn(name.upper()) for name in statistics.by), *_MEASURES),
         [
             (
                 *(one[name] for name in statistics.by),

@@ -298,7 +298,7 @@ def _write_html(made: AuditReport, path: str) -> None:
 
 def _show(made: AuditReport, html_file: str | None) -> None:
     from harch.cli.output import clean, note
-    from harch.cli.views.table import table
+    from harch.cli.views.table import TableColumn, table
 
     if not made.complete:
         click.echo(f"INCOMPLETE, so no proof: {clean('; '.join(made.problems))}")
@@ -308,7 +308,15 @@ def _show(made: AuditReport, html_file: str | None) -> None:
     times = "1 time" if len(made.moved) == 1 else f"{len(made.moved)} times"
     click.echo(f"{subject} in {span}: processed {f'in {places}' if places else 'nowhere'}; moved {times}\n")
     table(
-        ("SINCE", "UNTIL", "HUB", "COUNTRY", "WORKLOAD", "AUTHORITY", "POLICY"),
+        (
+            TableColumn("SINCE"),
+            TableColumn("UNTIL", 2),
+            TableColumn("HUB"),
+            TableColumn("COUNTRY", 1),
+            TableColumn("WORKLOAD"),
+            TableColumn("AUTHORITY", 3),
+            TableColumn("POLICY", 4),
+        ),
         [
             (p.since, p.until or "ongoing", p.hub, ", ".join(p.countries), p.workload, p.authority, p.policy_version)
             for p in made.processed
@@ -317,7 +325,14 @@ def _show(made: AuditReport, html_file: str | None) -> None:
     if made.moved:
         click.echo()
         table(
-            ("AT", "FROM", "TO", "COUNTRIES", "AUTHORITY", "POLICY"),
+            (
+                TableColumn("AT"),
+                TableColumn("FROM"),
+                TableColumn("TO"),
+                TableColumn("COUNTRIES", 1),
+                TableColumn("AUTHORITY", 2),
+                TableColumn("POLICY", 3),
+            ),
             [
                 (m.at, m.origin, m.destination, " > ".join(m.countries), m.authority, m.policy_version)
                 for m in made.moved

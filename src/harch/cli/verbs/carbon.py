@@ -144,7 +144,7 @@ def _forecast_panels(found: GridForecast) -> list[ChartPanel]:
 
 def _show_plan(found: CarbonPlanView, *, with_table: bool) -> None:
     from harch.cli.output import clean, note
-    from harch.cli.views.table import table
+    from harch.cli.views.table import TableColumn, table
 
     if found.at is None:
         click.echo(clean(f"{found.hub_id} has no plan yet; work with slack waits a minute for the first one"))
@@ -166,7 +166,18 @@ def _show_plan(found: CarbonPlanView, *, with_table: bool) -> None:
             )
         )
     if with_table:
-        table(("HUB", "GRID NOW", "SPARE NOW", "CLEANEST (UTC)", "GRID THEN", "SPARE THEN", "BASED ON"), rows)
+        table(
+            (
+                TableColumn("HUB"),
+                TableColumn("GRID NOW", 1, right=True),
+                TableColumn("SPARE NOW", 4, right=True),
+                TableColumn("CLEANEST (UTC)", 2),
+                TableColumn("GRID THEN", 3, right=True),
+                TableColumn("SPARE THEN", 5, right=True),
+                TableColumn("BASED ON", 6, takes_rest=True),
+            ),
+            rows,
+        )
     fresh = "" if found.fresh else "; it is too old, so work starts without a plan"
     offered = found.requested_elsewhere
     click.echo(f"made {found.at:%Y-%m-%d %H:%M:%S} UTC{fresh}; {found.held} deferred, {offered} offered")
@@ -180,7 +191,7 @@ def _show_plan(found: CarbonPlanView, *, with_table: bool) -> None:
 
 def _show_hubs(views: list[PowerView]) -> None:
     from harch.cli.output import age_text, note
-    from harch.cli.views.table import table
+    from harch.cli.views.table import TableColumn, table
 
     rows = []
     for view in views:
@@ -205,8 +216,19 @@ def _show_hubs(views: list[PowerView]) -> None:
                 f"{grid.source}: {grid.note}" if grid.note else grid.source,
             )
         )
-    headers = ("HUB", "ZONE", "GRID", "EVIDENCE", "ONE MORE KWH", "ON-SITE", "PRICE", "PUE", "AGE", "SOURCE")
-    table(headers, rows)
+    columns = (
+        TableColumn("HUB"),
+        TableColumn("ZONE", 5),
+        TableColumn("GRID", 1),
+        TableColumn("EVIDENCE", 2),
+        TableColumn("ONE MORE KWH", 3),
+        TableColumn("ON-SITE", 4),
+        TableColumn("PRICE", 7),
+        TableColumn("PUE", 8),
+        TableColumn("AGE", 6),
+        TableColumn("SOURCE", 9, takes_rest=True),
+    )
+    table(columns, rows)
     if any(view.own for view in views):
         note("* the queried hub")
 
@@ -248,7 +270,7 @@ def _sentence(figure: Figure) -> str:
 
 def _show_forecast(found: GridForecast, *, with_table: bool) -> None:
     from harch.cli.output import clean, note
-    from harch.cli.views.table import table
+    from harch.cli.views.table import TableColumn, table
 
     rows = [
         (
@@ -261,7 +283,16 @@ def _show_forecast(found: GridForecast, *, with_table: bool) -> None:
         for hour in found.hours
     ]
     if with_table:
-        table(("HOUR (UTC)", "GRID", "9 OF 10", "1 OF 2", "ON-SITE"), rows)
+        table(
+            (
+                TableColumn("HOUR (UTC)"),
+                TableColumn("GRID"),
+                TableColumn("9 OF 10", 1),
+                TableColumn("1 OF 2", 3),
+                TableColumn("ON-SITE", 2),
+            ),
+            rows,
+        )
     kind = ", ".join((found.evidence, *found.kind))
     note(clean(f"{found.hub_id}, zone {found.grid_zone}: {kind}; by {found.model}"))
     if found.error_pct_by_day:

@@ -161,7 +161,7 @@ def _csv_lines(found: list[HubReport]) -> Iterator[str]:
 
 def _show_report(found: list[HubReport]) -> None:
     from harch.cli.output import clean, note
-    from harch.cli.views.table import table
+    from harch.cli.views.table import TableColumn, table
 
     rows = [
         (line["name"] or "(nobody)", one.hub_id, *_cells(line))
@@ -171,8 +171,18 @@ def _show_report(found: list[HubReport]) -> None:
     ]
     whole = {name: sum(one.report["total"][name] for one in found) for name in _SUMS}
     rows.append(("all", "all", *_cells(whole | {"estimated_share": _estimated(found), "saved": _saved(found)})))
-    headers = ("OF", "HUB", "ENERGY", "OWN PLANTS", "LOCATION", "MARKET", "ON-SITE", "ESTIMATED", "SAVED")
-    table(headers, rows)
+    columns = (
+        TableColumn("OF"),
+        TableColumn("HUB"),
+        TableColumn("ENERGY", 1, right=True),
+        TableColumn("OWN PLANTS", 6, right=True),
+        TableColumn("LOCATION", 2, right=True),
+        TableColumn("MARKET", 4, right=True),
+        TableColumn("ON-SITE", 7, right=True),
+        TableColumn("ESTIMATED", 3, right=True),
+        TableColumn("SAVED", 5, right=True),
+    )
+    table(columns, rows)
     for text in dict.fromkeys(text for one in found for text in one.report["energy_methods"]):
         note(f"energy: {clean(text)}")
     for text in _rests_on(found):
@@ -226,7 +236,7 @@ def _rests_on(found: list[HubReport] | list[JobCarbon]) -> Iterator[str]:
 
 def _show_job(one: JobCarbon, ref: str) -> None:
     from harch.cli.output import clean, note
-    from harch.cli.views.table import table
+    from harch.cli.views.table import TableColumn, table
 
     total, saved = one.report["total"], one.report["total"]["saved"]
     click.echo(clean(f"{ref} at {one.hub_id}: {_kwh(total['energy_kwh'])}, {total['estimated_share']:.0%} estimated"))
@@ -240,7 +250,18 @@ def _show_job(one: JobCarbon, ref: str) -> None:
     )
     click.echo(clean(f"  naive choice: {_naive(one, saved)}"))
     table(
-        ("FROM (UTC)", "TO", "ENERGY", "OWN PLANTS", "EMITTED", "NAIVE", "GRID", "EVIDENCE", "SOURCE", "BOOKED"),
+        (
+            TableColumn("FROM (UTC)"),
+            TableColumn("TO", 6),
+            TableColumn("ENERGY", 1),
+            TableColumn("OWN PLANTS", 7),
+            TableColumn("EMITTED"),
+            TableColumn("NAIVE", 4),
+            TableColumn("GRID", 3),
+            TableColumn("EVIDENCE", 2),
+            TableColumn("SOURCE", 5),
+            TableColumn("BOOKED", 8),
+        ),
         [
             (
                 f"{piece.start:%Y-%m-%d %H:%M:%S}",

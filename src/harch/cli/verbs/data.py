@@ -347,7 +347,14 @@ def lineage(ref: str, hub: str | None, as_json: bool) -> None:
     rows = [("source", data) for data in reversed(found.ancestors)]
     rows += [("itself", found.subject), *(("derived", data) for data in found.descendants)]
     table(
-        ("", "NAME", "KIND", "ID", "PROCESS IN", "MADE BY"),
+        (
+            TableColumn(""),
+            TableColumn("NAME"),
+            TableColumn("KIND", 3),
+            TableColumn("ID"),
+            TableColumn("PROCESS IN", 1),
+            TableColumn("MADE BY", 2),
+        ),
         [(word, data.name, data.kind, data.id, _words(data, "process_in"), data.made_by or "-") for word, data in rows],
     )
     for data_id in found.missing:
@@ -372,7 +379,13 @@ def where(ref: str, hub: str | None, as_json: bool) -> None:
     copies = [f"{copy.hub} ({copy.name})" if copy.is_derived else copy.hub for copy in found.copies]
     click.echo(f"{clean(found.subject.name)} is at {', '.join(map(clean, copies)) or 'no hub'}\n")
     table(
-        ("HUB", "COUNTRY", "PROCESS", "REST", "WHY NOT"),
+        (
+            TableColumn("HUB"),
+            TableColumn("COUNTRY", 1),
+            TableColumn("PROCESS"),
+            TableColumn("REST"),
+            TableColumn("WHY NOT", 2, takes_rest=True),
+        ),
         [
             (
                 rules.hub,

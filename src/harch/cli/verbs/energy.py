@@ -116,9 +116,20 @@ def book(days: int, hub: str | None, as_json: bool) -> None:
 
 
 def _show_steps(steps: tuple[PlanStep, ...], found: EnergyPlan) -> None:
-    from harch.cli.views.table import table
+    from harch.cli.views.table import TableColumn, table
 
-    headers = ("STEP (UTC)", "LOAD", "GRID", "AGREED", "OWN", "BATTERY", "STORED", "SOLD", "PRICE", "G/KWH")
+    columns = (
+        TableColumn("STEP (UTC)"),
+        TableColumn("LOAD", 1, right=True),
+        TableColumn("GRID", 2, right=True),
+        TableColumn("AGREED", 7, right=True),
+        TableColumn("OWN", 6, right=True),
+        TableColumn("BATTERY", 4, right=True),
+        TableColumn("STORED", 8, right=True),
+        TableColumn("SOLD", 9, right=True),
+        TableColumn("PRICE", 3, right=True),
+        TableColumn("G/KWH", 5, right=True),
+    )
     rows = [
         (
             f"{step.at:%a %d %b %H:%M}",
@@ -134,7 +145,7 @@ def _show_steps(steps: tuple[PlanStep, ...], found: EnergyPlan) -> None:
         )
         for step in steps
     ]
-    table(headers, rows)
+    table(columns, rows)
 
 
 def _show_bars(steps: tuple[PlanStep, ...]) -> None:
@@ -232,7 +243,7 @@ def _budget_words(found: EnergyPlan) -> str:
 
 def _show_prices(found: EnergyPrices, hours: int, *, with_table: bool) -> None:
     from harch.cli.output import clean, note
-    from harch.cli.views.table import table
+    from harch.cli.views.table import TableColumn, table
 
     rows = [
         (
@@ -245,7 +256,16 @@ def _show_prices(found: EnergyPrices, hours: int, *, with_table: bool) -> None:
         for step in found.steps[: hours * 3600 // found.step_s]
     ]
     if with_table:
-        table(("STEP (UTC)", "TARIFF", "CARBON", "TOTAL", "G/KWH"), rows)
+        table(
+            (
+                TableColumn("STEP (UTC)"),
+                TableColumn("TARIFF", 2, right=True),
+                TableColumn("CARBON", 3, right=True),
+                TableColumn("TOTAL", right=True),
+                TableColumn("G/KWH", 1, right=True),
+            ),
+            rows,
+        )
         click.echo(clean(f"{found.hub_id}, contract `{found.contract}`{_label(found)}"))
     click.echo(clean(f"carbon at {found.carbon_per_t:.0f} {found.currency}/t: {found.carbon_basis}"))
     if found.shadow_per_t is not None:
@@ -256,7 +276,7 @@ def _show_prices(found: EnergyPrices, hours: int, *, with_table: bool) -> None:
 
 def _show_bids(found: EnergyBids) -> None:
     from harch.cli.output import clean, note
-    from harch.cli.views.table import table
+    from harch.cli.views.table import TableColumn, table
 
     if found.why_none:
         click.echo(clean(f"{found.hub_id}: {found.why_none}"))
@@ -274,7 +294,19 @@ def _show_bids(found: EnergyBids) -> None:
         )
         for bid in found.items
     ]
-    table(("DELIVERY (UTC)", "PART", "ENERGY", "LIMIT", "STATE", "FILLED", "AMOUNT", "MARKET"), rows)
+    table(
+        (
+            TableColumn("DELIVERY (UTC)"),
+            TableColumn("PART"),
+            TableColumn("ENERGY", 2),
+            TableColumn("LIMIT", 3),
+            TableColumn("STATE", 1),
+            TableColumn("FILLED", 5),
+            TableColumn("AMOUNT", 4),
+            TableColumn("MARKET", 6),
+        ),
+        rows,
+    )
     for no in found.refused:
         fix = f"; {no.nearest_fix}" if no.nearest_fix else ""
         click.echo(clean(f"not sent: {no.bid_id} ({no.rule}): {no.detail}{fix}"))
@@ -291,7 +323,7 @@ def _show_bids(found: EnergyBids) -> None:
 
 def _show_book(found: EnergyBook) -> None:
     from harch.cli.output import clean, note
-    from harch.cli.views.table import table
+    from harch.cli.views.table import TableColumn, table
 
     if found.why_none:
         click.echo(clean(f"{found.hub_id}: {found.why_none}"))
@@ -309,7 +341,19 @@ def _show_book(found: EnergyBook) -> None:
         )
         for row in found.rows
     ]
-    table(("AT (UTC)", "EVENT", "DELIVERY", "PART", "ENERGY", "PER MWH", "AMOUNT", "MARKET"), rows)
+    table(
+        (
+            TableColumn("AT (UTC)"),
+            TableColumn("EVENT"),
+            TableColumn("DELIVERY", 1),
+            TableColumn("PART", 4),
+            TableColumn("ENERGY", 3),
+            TableColumn("PER MWH", 5),
+            TableColumn("AMOUNT", 2),
+            TableColumn("MARKET", 6),
+        ),
+        rows,
+    )
     for one in found.sums:
         click.echo(clean(f"{one.event}, {one.market}: {one.kwh:.1f} kWh, {one.amount:.2f} {one.currency}"))
     if len(found.rows) < found.total:

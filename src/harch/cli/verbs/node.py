@@ -243,7 +243,19 @@ def _show_topology(view: Topology) -> None:
         for node in rack.nodes
         for island in node.islands
     ]
-    table(("ROW", "RACK", "NODE", "ISLAND", "GPUS FREE", "GB/S", "NVLINK", "UPLINK"), rows)
+    table(
+        (
+            TableColumn("ROW", 6),
+            TableColumn("RACK", 2),
+            TableColumn("NODE"),
+            TableColumn("ISLAND"),
+            TableColumn("GPUS FREE", 1, right=True),
+            TableColumn("GB/S", 3, right=True),
+            TableColumn("NVLINK", 4, right=True),
+            TableColumn("UPLINK", 5, right=True),
+        ),
+        rows,
+    )
     between = ", ".join(f"{clean(level)} {speed:g}" for level, speed in view.between_gb_per_s.items())
     click.echo(f"GB/s between nodes, by shared level: {between}; {clean(view.bandwidth_source)}")
 
@@ -333,7 +345,15 @@ def _show(plan: Defragmentation) -> None:
     if not plan.possible:
         return
     table(
-        ("WORKLOAD", "NAME", "TENANT", "GPUS", "FROM", "FITS ON", "REPEATED GPU-S"),
+        (
+            TableColumn("WORKLOAD"),
+            TableColumn("NAME", 4),
+            TableColumn("TENANT", 6),
+            TableColumn("GPUS", 2, right=True),
+            TableColumn("FROM", 1),
+            TableColumn("FITS ON", 3),
+            TableColumn("REPEATED GPU-S", 5, right=True),
+        ),
         (
             (
                 move.workload_id,

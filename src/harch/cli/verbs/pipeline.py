@@ -202,7 +202,17 @@ def show(name: str, hub: str | None, as_json: bool) -> None:
         (w.worker, w.health, w.pid or "-", w.starts, f"{w.memory_bytes / 2**20:.0f} MB", w.trouble or "-")
         for w in found.workers
     ]
-    table(("WORKER", "HEALTH", "PID", "STARTS", "MEMORY", "TROUBLE"), rows)
+    table(
+        (
+            TableColumn("WORKER"),
+            TableColumn("HEALTH"),
+            TableColumn("PID", 1, right=True),
+            TableColumn("STARTS", 3, right=True),
+            TableColumn("MEMORY", 4, right=True),
+            TableColumn("TROUBLE", 2, takes_rest=True),
+        ),
+        rows,
+    )
     for box in sorted({w.sandbox for w in found.workers if w.sandbox}):
         click.echo(clean(f"sandbox of its workers: {box}"))
     for domain, streams in found.streams.items():

@@ -149,7 +149,7 @@ def explain(
 def jurisdictions(as_json: bool) -> None:
     """List countries with frameworks, the frameworks, groups of countries, and declared places."""
     from harch.cli.output import emit_json
-    from harch.cli.views.table import table
+    from harch.cli.views.table import TableColumn, table
     from harch.sovereignty.jurisdiction_file import jurisdictions_in_force
 
     known = jurisdictions_in_force()
@@ -157,18 +157,31 @@ def jurisdictions(as_json: bool) -> None:
         emit_json(known)
         return
     table(
-        ("FRAMEWORK", "NAME", "IN FORCE IN"),
+        (
+            TableColumn("FRAMEWORK"),
+            TableColumn("NAME", 2),
+            TableColumn("IN FORCE IN", 1, takes_rest=True),
+        ),
         [(law.id, law.name, ", ".join(law.in_force)) for law in known.frameworks.values()],
     )
     click.echo()
     table(
-        ("GROUP", "NAME", "COUNTRIES"),
+        (
+            TableColumn("GROUP"),
+            TableColumn("NAME", 2),
+            TableColumn("COUNTRIES", 1, takes_rest=True),
+        ),
         [(group.id, group.name, ", ".join(group.countries)) for group in known.groups.values()],
     )
     if known.places.entries:
         click.echo()
         table(
-            ("PLACE", "COUNTRY", "NETWORKS", "NAMES"),
+            (
+                TableColumn("PLACE"),
+                TableColumn("COUNTRY", 1),
+                TableColumn("NETWORKS", 2),
+                TableColumn("NAMES", 3, takes_rest=True),
+            ),
             [(one.id, one.country, ", ".join(one.networks), ", ".join(one.names)) for one in known.places.entries],
         )
     click.echo(f"\n{len(known.countries)} countries, by ISO 3166-1 alpha-2 code; --json lists them")

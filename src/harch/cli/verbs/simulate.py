@@ -75,7 +75,7 @@ def placement(
     counts allocated GPUs, not busy GPUs.
     """
     from harch.cli.output import emit_json
-    from harch.cli.views.table import table
+    from harch.cli.views.table import TableColumn, table
     from harch.simulate.placement import read_nodes, read_requests, simulate_placement
 
     node_list = read_nodes(nodes)
@@ -87,7 +87,13 @@ def placement(
     if as_json:
         emit_json(result.as_dict())
     else:
-        table(("METRIC", "VALUE"), result.as_dict().items())
+        table(
+            (
+                TableColumn("METRIC"),
+                TableColumn("VALUE"),
+            ),
+            result.as_dict().items(),
+        )
 
 
 @command.command(cls=PlotCommand)

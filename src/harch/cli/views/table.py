@@ -37,10 +37,9 @@ class TableColumn:
     wide_only: bool = False
 
 
-def table(columns: Sequence[str | TableColumn], rows: Iterable[Sequence[object]]) -> None:
-    """Prints rows below their titles. A column that is just a title is the less important the further right it is."""
-    known = [TableColumn(one, at) if isinstance(one, str) else one for at, one in enumerate(columns)]
-    missing = show_rows(known, rows)
+def table(columns: Sequence[TableColumn], rows: Iterable[Sequence[object]]) -> None:
+    """Prints rows below their titles, as a list is printed, for what is no list."""
+    missing = show_rows(columns, rows)
     if missing:
         note(f"no room for {', '.join(missing)}: a wider terminal shows more, --json all")
 
