@@ -90,7 +90,9 @@ def _size(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, str]:
 
 
 def _tasks(request: PlacementRequest) -> str:
-    return f"{request.tasks} tasks" + (f", at least {request.tasks_min}" if request.tasks_min < request.tasks else "")
+    return counted(request.tasks, "task") + (
+        f", at least {request.tasks_min}" if request.tasks_min < request.tasks else ""
+    )
 
 
 def _domain(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, str]:
@@ -221,8 +223,13 @@ def _turn(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, str]:
 _WAIT = "starts when running work ends"
 
 
-def _size_margin(request: PlacementRequest, hub: HubFacts) -> tuple[float, float]:
-    return request.tasks_min, hub.slots_empty
+def _size_margin(request: PlacementRequest, hub: HubFacts) -> tuple[float, float] | None:
+    return (request.tasks_min, hub.slots_empty) if _is_counted(request, hub) else None
+
+
+def _is_counted(request: PlacementRequest, hub: HubFacts) -> bool:
+    """A peer publishes GPUs alone: of tasks without any it is taken to fit what is wanted, neither more nor less."""
+    return bool(request.needs.gpus) or hub.source != "summary"
 
 
 def _process_limit_margin(request: PlacementRequest, hub: HubFacts) -> tuple[float, float] | None:
@@ -233,9 +240,9 @@ def _process_slots_margin(request: PlacementRequest, hub: HubFacts) -> tuple[flo
     return (hub.wanted(request), hub.process_slots_free) if request.runs_process else None
 
 
-def _capacity_margin(request: PlacementRequest, hub: HubFacts) -> tuple[float, float]:
+def _capacity_margin(request: PlacementRequest, hub: HubFacts) -> tuple[float, float] | None:
     """In tasks: GPUs that are free one by one on many nodes are no room for a task that needs eight."""
-    return hub.wanted(request), max(hub.slots_now, 0)
+    return (hub.wanted(request), max(hub.slots_now, 0)) if _is_counted(request, hub) else None
 
 
 def _domain_now_margin(request: PlacementRequest, hub: HubFacts) -> tuple[float, float] | None:

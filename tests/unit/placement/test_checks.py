@@ -509,6 +509,10 @@ def test_the_fewest_tasks_that_it_would_start_with_are_wanted() -> None:
         ("process_slots", gang(4, command=("x",)), facts(), (4, 4), True),
         ("process_slots", gang(4), facts(), (None, None), False),
         ("residency", ONE, facts(), (None, None), False),
+        ("size", gang(20), facts(source="summary"), (20, 20), True),
+        ("size", CPU, facts(source="summary", slots_empty=1), (None, None), False),  # a peer publishes GPUs alone
+        ("capacity", CPU, facts(source="summary", slots_now=1), (None, None), False),
+        ("capacity", CPU, facts(slots_now=1), (1, 1), True),
     ],
 )
 def test_a_rule_that_compares_quantities_says_how_near_it_is_to_a_no(
