@@ -51,7 +51,7 @@ VERBS = (
     ),
     CliVerb("See the fleet", "hubs", "fleet:hubs_command", "List hubs, as seen by the queried hub."),
     CliVerb("See the fleet", "gpus", "fleet:gpus_command", "List GPUs, or free GPUs by model."),
-    CliVerb("See the fleet", "node", "node", "Show nodes, GPUs, links and cooling; cordon, drain and reopen them."),
+    CliVerb("See the fleet", "node", "node", "Show nodes, GPUs, links and cooling; cordon, drain and uncordon them."),
     CliVerb(
         "See the fleet",
         "defrag",

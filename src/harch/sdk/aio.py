@@ -17,7 +17,14 @@ from harch.sdk.carbon import AsyncCarbon, CarbonOperations
 from harch.sdk.data import AsyncData, DataOperations
 from harch.sdk.energy import AsyncEnergy, EnergyOperations
 from harch.sdk.exchange import ApiReply, ApiRequest, Operation, RetryPolicy, SendFailure, Sleep
-from harch.sdk.failover import explain_failover, may_go_elsewhere, request_timeout, stream_timeout
+from harch.sdk.failover import (
+    PROBE,
+    explain_failover,
+    may_go_elsewhere,
+    needs_probe,
+    request_timeout,
+    stream_timeout,
+)
 from harch.sdk.hubs import AsyncHubs, HubOperations
 from harch.sdk.nodes import AsyncNodes, NodeOperations
 from harch.sdk.operations import EVENTS_PER_PAGE, PER_PAGE_MAX, Operations, Spec
@@ -191,6 +198,8 @@ class AsyncClient:
         self, request: ApiRequest, only: AsyncHubConnection | None = None
     ) -> tuple[ApiReply | SendFailure, AsyncHubConnection]:
         """The answer, and which hub it is from. `only`: no other hub may be asked."""
+        if only is None and self._hub is not self._answered and needs_probe(request, self.settings.others):
+            await self._send(PROBE)
         hub = only or self._hub
         timeout = request_timeout(request, self._timeout_s, others=() if only else hub.settings.others)
         try:

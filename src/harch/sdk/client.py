@@ -18,7 +18,14 @@ from harch.sdk.carbon import Carbon, CarbonOperations
 from harch.sdk.data import Data, DataOperations
 from harch.sdk.energy import Energy, EnergyOperations
 from harch.sdk.exchange import ApiReply, ApiRequest, Operation, RetryPolicy, SendFailure, Sleep
-from harch.sdk.failover import explain_failover, may_go_elsewhere, request_timeout, stream_timeout
+from harch.sdk.failover import (
+    PROBE,
+    explain_failover,
+    may_go_elsewhere,
+    needs_probe,
+    request_timeout,
+    stream_timeout,
+)
 from harch.sdk.hubs import HubOperations, Hubs
 from harch.sdk.nodes import NodeOperations, Nodes
 from harch.sdk.operations import EVENTS_PER_PAGE, PER_PAGE_MAX, Operations, Spec
@@ -189,6 +196,8 @@ class Client:
         self, request: ApiRequest, only: HubConnection | None = None
     ) -> tuple[ApiReply | SendFailure, HubConnection]:
         """The answer, and which hub it is from. `only`: no other hub may be asked."""
+        if only is None and self._hub is not self._answered and needs_probe(request, self.settings.others):
+            self._send(PROBE)
         hub = only or self._hub
         timeout = request_timeout(request, self._timeout_s, others=() if only else hub.settings.others)
         try:

@@ -19,6 +19,14 @@ STREAM_TIMEOUT_S = 60.0  # without a byte; the hub sends keep-alives more often 
 _KNOWN_TO_ONE = frozenset({"E0301", "E0906"})  # workloads and data: a hub finds those that it took
 
 
+PROBE = ApiRequest("GET", "/health")  # a question like any other: it goes on where it is not answered
+
+
+def needs_probe(request: ApiRequest, others: Sequence[str]) -> bool:
+    """A change that a silent hub may have heard can go nowhere else, so it is sent to a hub that is known to answer."""
+    return bool(others) and request.method != "GET"
+
+
 def may_go_elsewhere(request: ApiRequest, failure: SendFailure, *, answered_before: bool) -> bool:
     """Questions that are not answered may; changes only if it is certain that they did not arrive.
 
@@ -47,6 +55,4 @@ def explain_failover(error: HarchError, silent: Sequence[str], queried: str) -> 
     """What another hub does not know may well exist at the one that did not answer."""
     if silent and error.code in _KNOWN_TO_ONE:
         gone = ", ".join(silent)
-        error.hint = (
-            f"{gone} did not answer, so {queried} was asked, and a hub finds what it took itself: try again later"
-        )
+        error.hint = f"{gone} did not answer, so {queried} was asked, which knows what it took itself: try again later"

@@ -154,15 +154,32 @@ def test_a_change_goes_on_too_where_packets_are_dropped_as_nobody_has_heard_it(
     hub.answer = lambda method, path: (202, WORKLOAD)
     with Client(retry=QUICK) as client:
         assert client.workloads.submit({"name": "train", "command": ["true"]}).id == "wl_1"
-    assert [method for method, _ in hub.asked] == ["POST"]
+    assert [method for method, _ in hub.asked] == ["GET", "POST"]
 
 
-def test_a_change_that_a_silent_hub_may_have_heard_is_made_nowhere_else(
-    tmp_path: Path, silent: str, hub: RealHub
-) -> None:
+def test_a_change_is_sent_to_a_hub_that_is_known_to_answer(tmp_path: Path, silent: str, hub: RealHub) -> None:
     context(tmp_path, silent, hub.url)
-    with Client(retry=QUICK, timeout_s=0.1) as client, pytest.raises(HarchError, match=f"{silent} took too long"):
+    hub.answer = lambda method, path: (202, WORKLOAD) if method == "POST" else (200, {"status": "healthy"})
+    with Client(retry=QUICK) as client:
         client.workloads.submit({"name": "train", "command": ["true"]})
+        client.workloads.submit({"name": "train", "command": ["true"]})
+    assert [method for method, _ in hub.asked] == ["GET", "POST", "POST"], "asked once before the first change"
+
+
+def test_a_change_that_a_hub_may_have_heard_is_made_nowhere_else(tmp_path: Path, hub: RealHub) -> None:
+    with real_hub() as falls_silent:
+        context(tmp_path, falls_silent.url, hub.url)
+        over = threading.Event()
+
+        def answer(method: str, path: str) -> tuple[int, Any]:
+            if method == "POST":
+                over.wait(10)
+            return 200, {"status": "healthy"}
+
+        falls_silent.answer = answer
+        with Client(retry=QUICK, timeout_s=0.2) as client, pytest.raises(HarchError, match="took too long"):
+            client.workloads.submit({"name": "train", "command": ["true"]})
+        over.set()
     assert hub.asked == []
 
 
@@ -174,8 +191,10 @@ def test_a_change_whose_hub_was_gone_after_it_was_heard_is_made_nowhere_else(tmp
         def hear_and_go() -> None:
             connection, _ = listener.accept()
             with connection:
+                connection.recv(65536)  # whether it is there
+                connection.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
                 listener.close()
-                connection.recv(65536)
+                connection.recv(65536)  # the change
 
         thread = threading.Thread(target=hear_and_go)
         thread.start()

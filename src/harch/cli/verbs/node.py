@@ -73,7 +73,7 @@ class _Amount(click.ParamType[float]):
 
 @click.group(cls=VerbGroup)
 def command() -> None:
-    """Show nodes, GPUs, links and cooling; cordon, drain and reopen them.
+    """Show nodes, GPUs, links and cooling; cordon, drain and uncordon them.
 
     Changes need the role `operator`. Each applies from the next decision on, evicts nothing (but `drain`) and survives
     restarts of the hub.

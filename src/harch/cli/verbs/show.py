@@ -128,7 +128,7 @@ def _sentence(event: Event) -> str:
 def wait_command(refs: tuple[str, ...], what: str, timeout_s: float | None, hub: str | None, as_json: bool) -> int:
     """Wait until workloads run, or have ended.
 
-    Exits with the exit code of the first that failed, with 124 if the time is over; --for running with 1 if one has
+    Exits with the exit code of the first that failed, with 124 on a timeout; --for running with 1 if one has
     ended before it ran. ID is an id or a name.
     """
     from harch.base.clock import SystemClock
