@@ -194,9 +194,14 @@ class TestAdmission:
         error = self.refusal(
             self.admission(), resources=Resources(gpus=1, gpu_models=("h999", "inference-card", "h100-80gb"), cpus=4096)
         )
-        assert (error.code, error.field) == ("E0203", "resources.gpu_model")
+        assert (error.code, error.field) == ("E0203", "resources.gpu_models")
         assert error.message == "no hub has GPUs of model `h999`"
         assert error.hint == "use one of: a100-80gb, h100-80gb, inference-card"
+
+    def test_a_model_that_no_hub_has_is_not_hidden_by_others_that_would_do(self) -> None:
+        for wanted in (Resources(gpus=1, gpu_models=("h100-80gb", "h999")), Resources(gpus=1, gpu_model="h999")):
+            assert self.refusal(self.admission(), resources=wanted).message == "no hub has GPUs of model `h999`"
+            assert not self.admission().fits_only_elsewhere(self.request(resources=wanted), 64)
 
     def test_what_only_another_hub_can_run_is_known(self) -> None:
         admission = self.admission()

@@ -23,6 +23,7 @@ class Admission:
     def __init__(self, fleet: Fleet, hub_id: str) -> None:
         self._fleet = fleet
         self._hub_id = hub_id
+        self._models = frozenset(model.name for model in fleet.gpu_models)
         self._empty: dict[str, Room] = {}  # rooms of the fleet as if nothing ran there, made when first asked for
         self._verdicts: dict[object, Rejection | None] = {}
         self._elsewhere: dict[object, list[str]] = {}  # names of hubs that could run it; the fleet file does not change
@@ -33,13 +34,19 @@ class Admission:
 
     def check(self, request: PlacementRequest, process_slots: int) -> None:
         """Raises the error that tells why this hub can never run it, and which hub could."""
+        if (model := self._unknown_model(request)) is not None:  # of several, too: the others would hide the mistake
+            raise self._no_such_model(model, "gpu_models" if request.needs.gpu_models else "gpu_model")
         rejection = self._verdict(request, process_slots)
         if rejection is not None:
             raise self._error(request, rejection)
 
     def fits_only_elsewhere(self, request: PlacementRequest, process_slots: int) -> bool:
         """This hub can never run it, and another can."""
-        return self._verdict(request, process_slots) is not None and bool(self._others(request))
+        return (
+            self._unknown_model(request) is None
+            and self._verdict(request, process_slots) is not None
+            and bool(self._others(request))
+        )
 
     def _verdict(self, request: PlacementRequest, process_slots: int) -> Rejection | None:
         shape = request.shape
@@ -88,16 +95,6 @@ class Admission:
     def _error(self, request: PlacementRequest, rejection: Rejection) -> HarchError:
         name = self._name(self._hub_id)
         meta: dict[str, object] = {"rule": rejection.rule, "hub": self._hub_id}
-        known = sorted(gpu_model.name for gpu_model in self._fleet.gpu_models)
-        model = next((model for model in request.needs.models_wanted if model not in known), None)
-        if model is not None:
-            return HarchError(
-                "E0203",
-                f"no hub has GPUs of model `{model}`",
-                hint=f"use one of: {', '.join(known)}",
-                field="resources.gpu_model",
-                meta=meta,
-            )
         others = self._others(request)
         elsewhere = f"; it fits at {', '.join(others)}: `harch run --hub {others[0].lower()} …`" if others else ""
         code = "E0902" if rejection.rule == "residency" else "E0303"
@@ -106,6 +103,18 @@ class Admission:
             f"{name} can never run this: {rejection.rule}: {rejection.detail}",
             hint=f"{rejection.nearest_fix}{elsewhere}",
             meta=meta,
+        )
+
+    def _unknown_model(self, request: PlacementRequest) -> str | None:
+        return next((model for model in request.needs.models_wanted if model not in self._models), None)
+
+    def _no_such_model(self, model: str, field: str) -> HarchError:
+        return HarchError(
+            "E0203",
+            f"no hub has GPUs of model `{model}`",
+            hint=f"use one of: {', '.join(sorted(self._models))}",
+            field=f"resources.{field}",
+            meta={"rule": "gpu_model", "hub": self._hub_id},
         )
 
     def _name(self, hub_id: str) -> str:
