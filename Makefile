@@ -11,7 +11,7 @@ PIPELINES := $(wildcard tests/integration/test_nats_*.py tests/integration/test_
 
 .DEFAULT_GOAL := help
 .PHONY: help up reset install test test-pipelines test-processes test-reasoning test-without-programs check mutants soak \
-        docs clean
+        docs pictures clean
 
 help:            ## Lists what can be made
 	@grep -hE '^[a-zA-Z0-9_%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -55,7 +55,7 @@ check: $(DEV)    ## Static checks and docs tests, under a minute
 	@$(BIN)/python tests/flaky.py
 	@$(BIN)/codespell $(PROSE) src tests bench
 	@$(BIN)/proselint check $(PROSE)
-	@$(BIN)/python -m pytest tests/docs
+	@$(BIN)/python -m pytest tests/docs -m 'not needs'
 
 mutants: $(DEV)  ## Which mutants of the deciding modules do tests kill? All, or SAMPLE=200, SEED=7, MODULES='placement/*'
 	@$(BIN)/python tests/mutants/run.py $(if $(SAMPLE),--sample $(SAMPLE)) $(if $(SEED),--seed $(SEED)) \
@@ -67,6 +67,9 @@ soak: $(DEV)     ## The whole suite with its long runs: hundreds of real kills, 
 
 docs: $(DEV)     ## Builds the documentation into site/
 	@$(BIN)/zensical build
+
+pictures: $(DEV) ## Draws the diagrams and plots of the documentation into docs/pictures
+	@$(BIN)/python tests/docs/pictures.py
 
 bench-%: $(DEV)  ## Runs the benchmark bench/NAME.py; the last line is its JSON verdict
 	@$(BIN)/python bench/$(subst -,_,$*).py

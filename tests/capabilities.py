@@ -95,6 +95,7 @@ CAPABILITIES = {
         Capability("alertmanager", "apt-get install prometheus-alertmanager", ("prometheus-alertmanager",)),
         Capability("strace", "apt-get install strace", ("strace",), _strace_fails),
         Capability("postgresql", "apt-get install postgresql", ("initdb", "postgres"), _postgresql_fails),
+        Capability("chromium", "apt-get install chromium", ("chromium",)),
         Capability("wan", "run as root where /dev/net/tun is", (), _wan_fails),
         Capability("tmpfs", "run as root", (), _tmpfs_fails),
         Capability("memory-cgroup", "run where cgroups are writable", (), lambda: _cgroup_fails("memory")),
