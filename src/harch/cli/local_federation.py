@@ -183,6 +183,7 @@ class LocalFederation:
         ]
         self._ready: set[str] = set()
         self._watching: list[asyncio.Task[None]] = []
+        self._reporting: asyncio.Task[None] | None = None
         self._starting = asyncio.Semaphore(starts_at_once(os.cpu_count() or 1))
         self._preloaded: ForkClient | None = None
         self._line = ProgressLine("", enabled=False)
@@ -203,8 +204,9 @@ class LocalFederation:
                     group.create_task(self._keep_reaping(descendants)),
                 ]
                 await self._stopping.wait()
-                for task in (*helpers, *self._watching):
-                    task.cancel()
+                for task in (*helpers, *self._watching, self._reporting):
+                    if task is not None:
+                        task.cancel()
         finally:
             self._show_progress("stopping")
             try:
@@ -280,7 +282,7 @@ class LocalFederation:
             await asyncio.gather(*(self._start(site, group, client) for site in self._sites))
             self._report_all()
             if is_kept() and not self._as_json:
-                group.create_task(self._report_sentinels())
+                self._reporting = group.create_task(self._report_sentinels())
             while late := [site for site in self._sites if site.hub.id not in self._ready]:
                 await self._clock.sleep(LOOK_AGAIN_S)
                 for site in late:

@@ -2,6 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from harch.base.config import Home, Ports
+from harch.cli import local_federation
 from harch.cli.local_federation import (
     CPU_S_MAX,
     ENDS_MAX,
@@ -9,10 +18,13 @@ from harch.cli.local_federation import (
     QUIET_S_MAX,
     STEADY_S,
     Backoff,
+    HubSite,
+    LocalFederation,
     StartStep,
     StartWatch,
     starts_at_once,
 )
+from harch.fleet.file import shipped_fleet
 
 
 def test_a_hub_that_loads_slowly_is_waited_for_however_long_it_takes() -> None:
@@ -65,3 +77,42 @@ def test_pauses_grow_to_a_limit_and_start_anew_after_a_steady_life() -> None:
 
 def test_as_many_hubs_start_together_as_there_are_cores() -> None:
     assert [starts_at_once(cores) for cores in (1, 2, 16)] == [2, 2, 16]
+
+
+async def test_ctrl_c_stops_it_also_while_telemetry_still_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class WithoutProcesses(LocalFederation):
+        stopped = False
+
+        def _prepare(self) -> None: ...
+
+        def _preload(self) -> None: ...  # type: ignore[override]
+
+        async def _keep_reaping(self, _: object) -> None: ...
+
+        def _report_all(self) -> None: ...
+
+        async def _start(self, site: HubSite, *_: object) -> None:
+            self._ready.add(site.hub.id)
+
+        async def _report_sentinels(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.Event().wait()
+
+        async def _stop_all(self, _: object) -> None:
+            self.stopped = True
+
+    monkeypatch.setattr(local_federation, "Descendants", object)
+    monkeypatch.setattr(local_federation, "is_kept", lambda: True)
+    federation = WithoutProcesses(
+        fleet=shipped_fleet("five-hubs"),
+        fleet_argument="five-hubs",
+        home=Home(tmp_path),
+        ports=Ports(7701),
+        share=(),
+        as_json=False,
+    )
+    async with asyncio.timeout(30):
+        await federation.run()
+    assert federation.stopped
