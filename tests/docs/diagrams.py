@@ -236,11 +236,11 @@ def sentinel() -> Picture:
     picture = Picture(
         _WIDTH,
         600,
-        "SENTINEL: telemetry is collected, redacted, stored and queried at its hub; aggregates alone cross a border",
+        "SENTINEL: telemetry is collected, stored and queried at its hub; aggregates alone cross a border",
     )
     picture.box(14, 14, 372, ["scrapes, remote-write, OTLP, Loki push", "and HarchOS's own metrics, lines and spans"])
     picture.path([(200, 68), (200, 92)], arrow=True)
-    picture.box(90, 94, 220, ["redaction", "secrets are never stored"], paper="law-paper", line="law")
+    picture.box(90, 94, 220, ["redaction", "of lines and spans"], paper="law-paper", line="law")
     picture.path([(200, 148), (200, 172)], arrow=True)
     for number, (name, lines) in enumerate((("metrics", "series"), ("logs", "lines"), ("traces", "spans"))):
         picture.box(14 + number * 127, 174, 118, [name, lines], paper="hub-paper", line="hub")
