@@ -226,8 +226,11 @@ class LocalEngine:
         if key in self._live or not task_dir.path.is_dir():
             return
         self._preparation.clear(key)
-        with contextlib.suppress(OSError):  # it stays for the next attempt if the task has put something there
-            self._state.checkpoint(key).rmdir()
+        # The ranks of a gang share the folder, and those that are starting need it. Whoever comes last removes it,
+        # unless a task has put something there for the next attempt.
+        if all(other.workload_id != key.workload_id for other in self._live):
+            with contextlib.suppress(OSError):
+                self._state.checkpoint(key).rmdir()
         try:
             for folder in self._logs.keep(key, task_dir.path / "log"):
                 self._throw_away(folder)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from execution_fakes import task
 
-from harch.execution.protocol import Forget, StopTask
+from harch.execution.protocol import Forget, StopTask, TaskKey
 from harch.workloads.lifecycle import ExitReason
 
 SECRET = "s3cr3t-" + "x" * 20
@@ -36,6 +36,19 @@ async def test_secrets_are_private_files_that_vanish_and_leave_no_trace(hub, age
     assert _files_with(state, SECRET) == []
     assert _files_with(tmp_path, SECRET) == []
     await hub.say(Forget(spec.key))
+
+
+async def test_a_rank_that_has_ended_leaves_the_checkpoint_folder_to_the_others_of_its_gang(hub, agent, state):
+    slow = task("sh", "-c", "echo ready; until test -e go; do sleep 0.01; done; echo x > $HARCH_CHECKPOINT_DIR/state")
+    quick = task("true", key=TaskKey(slow.key.workload_id, 1, 1))
+    await hub.start(slow)
+    await _log_with(hub, slow, "ready")
+    await hub.run(quick)
+    folder, tasks = state / "checkpoints" / slow.key.workload_id, state / "tasks"
+    await _gone(tasks / f"{quick.key.workload_id}.1.1")
+    (tasks / f"{slow.key.workload_id}.1.0" / "work" / "go").touch()
+    assert (await hub.ended(slow.key)).exit_code == 0
+    assert (folder / "state").read_text() == "x\n"
 
 
 async def test_the_environment_tells_gpus_gang_and_folders(hub, agent):
@@ -154,6 +167,12 @@ async def _log_with(hub, spec, text: str) -> str:
             return found
         await asyncio.sleep(0.01)
     raise AssertionError(f"{text} never appeared")
+
+
+async def _gone(folder: Path) -> None:
+    async with asyncio.timeout(10):
+        while folder.exists():
+            await asyncio.sleep(0.01)
 
 
 def _files_with(folder: Path, text: str) -> list[Path]:
