@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from guide_page import Commands, read_guide
+from guide_page import Commands, ShownFile, read_guide
+from guide_ports import with_free_ports
 from guide_shell import GuideFailed, GuideShell
 
 from harch.testing.ports import free_port_base
@@ -26,6 +27,11 @@ pytestmark = [pytest.mark.uses("bubblewrap"), pytest.mark.timeout(600)]
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = [
     "docs/guides/sovereignty.md",
+]
+NEW_GUIDES = [
+    "docs/guides/coming-from-slurm.md",
+    "docs/guides/coming-from-nomad.md",
+    "docs/guides/coming-from-skypilot.md",
 ]
 HUBS = ("dakhla", "tangier", "casablanca", "dakar", "abidjan")
 
@@ -82,11 +88,12 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
     made.close()
 
 
-@pytest.mark.parametrize("guide", GUIDES)
+@pytest.mark.parametrize("guide", [*GUIDES, *NEW_GUIDES])
 def test_every_command_of_the_guide_works_in_order_and_it_cleans_up(
     federation: Federation, guide: str, tmp_path: Path
 ) -> None:
-    steps = read_guide(ROOT / guide)
+    shared_base = int(federation.environment["HARCH_PORT_BASE"])
+    steps = with_free_ports(read_guide(ROOT / guide), shared_base, free_port_base)
     assert any(isinstance(step, Commands) for step in steps)
     shell = GuideShell(tmp_path, federation.environment)
     try:
@@ -150,3 +157,25 @@ def test_a_command_that_does_not_do_what_the_page_says_fails_the_guide(
             assert 'hello name = "one"' in shell.follow(steps[-1])
     finally:
         shell.close()
+
+
+def test_ports_of_a_page_become_free_ones_and_other_numbers_stay(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text(
+        """
+```yaml title="targets.yml"
+targets: ["127.0.0.1:7711", "10.0.0.7:9090"]  # at 17:70, 7712 of them
+```
+
+```sh
+export HARCH_PORT_BASE=7800
+curl "http://127.0.0.1:7801/v1?limit=7800&since=177801" --max-time 7801 --join 10.1.0.7:7821 :7701.5
+```
+"""
+    )
+    shown, typed = with_free_ports(read_guide(tmp_path / "page.md"), 12_300, lambda: 20_100)
+    assert isinstance(shown, ShownFile)
+    assert shown.text == 'targets: ["127.0.0.1:12311", "10.0.0.7:9090"]  # at 17:70, 7712 of them\n'
+    assert typed.text == (
+        "export HARCH_PORT_BASE=20100\n"
+        'curl "http://127.0.0.1:20101/v1?limit=7800&since=177801" --max-time 7801 --join 10.1.0.7:20121 :7701.5\n'
+    )
