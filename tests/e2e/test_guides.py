@@ -32,6 +32,11 @@ NEW_GUIDES = [
     "docs/guides/coming-from-slurm.md",
     "docs/guides/coming-from-nomad.md",
     "docs/guides/coming-from-skypilot.md",
+    "docs/guides/coming-from-prometheus.md",
+    "docs/guides/grafana-prometheus.md",
+    "docs/guides/two-sites.md",
+    "docs/guides/troubleshooting.md",
+    "docs/guides/energy-setup.md",
 ]
 HUBS = ("dakhla", "tangier", "casablanca", "dakar", "abidjan")
 
@@ -42,6 +47,7 @@ class Federation:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         others = {"HARCH_URL", "HARCH_API_KEY", "HARCH_CONTEXT", "HARCH_HUB"}
+        others |= {"HARCH_SENTINEL"}  # tests run without it, readers with it
         kept = {name: value for name, value in os.environ.items() if name not in others}
         self.environment = {
             **kept,
