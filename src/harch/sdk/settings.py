@@ -36,8 +36,12 @@ class Settings:
     others: tuple[str, ...] = ()
 
     def elsewhere(self) -> Settings | None:
-        """The same at the next hub; None if there is no other one left."""
-        return replace(self, url=self.others[0], others=self.others[1:]) if self.others else None
+        """The same at the next hub; None if there is no other one left.
+
+        Never from HTTPS to plain HTTP: whoever blocks the one would be sent the key in clear.
+        """
+        others = [url for url in self.others if self.url.startswith("http:") or not url.startswith("http:")]
+        return replace(self, url=others[0], others=tuple(others[1:])) if others else None
 
     @property
     def is_loopback(self) -> bool:
@@ -155,6 +159,9 @@ def explain_missing_key(error: HarchError, settings: Settings) -> None:
 
 
 def failure_of(error: httpx.TransportError, url: str) -> SendFailure:
+    if isinstance(error, httpx.ConnectError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
+        why = str(error).rpartition("certificate verify failed: ")[2].partition(" (")[0]
+        return SendFailure(f"the certificate of {url} is not trusted: {why}")
     if isinstance(error, httpx.ConnectError):
         return SendFailure(f"nothing listens at {url}", sent=False)
     if isinstance(error, httpx.ConnectTimeout):

@@ -222,6 +222,17 @@ class TestFailover:
         ]
         assert len(heard) == 4, "afterwards it stays where it was answered"
 
+    def test_a_hub_with_tls_is_never_left_for_one_without(self, tmp_path: Path) -> None:
+        key = tmp_path / "one.key"
+        key.write_text("hsk_one\n")
+        urls = ("https://127.0.0.1:10", "http://127.0.0.1:20", "https://127.0.0.1:30")
+        with changing_contexts(contexts_file()) as found:
+            found[0] = found[0].with_context(HubContext("one", urls, str(key)))
+        heard: list[str] = []
+        with Client(transport=hubs_of_which(30, heard)) as client:
+            client.health()
+        assert heard == ["https://127.0.0.1:10/v1/health", "https://127.0.0.1:30/v1/health"]
+
     async def test_so_does_the_asynchronous_client(self, tmp_path: Path) -> None:
         known(tmp_path, "one")
         async with AsyncClient(transport=hubs_of_which(20, [])) as client:

@@ -127,6 +127,17 @@ def test_wait_ends_at_its_timeout() -> None:
         hub.workloads.wait("wl_1", timeout_s=0.0)
 
 
+def test_a_certificate_that_is_not_trusted_is_named_as_such() -> None:
+    told = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate (_ssl.c:1006)"
+
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError(told, request=request)
+
+    with sync_client(refuse) as hub, pytest.raises(HarchError) as caught:
+        hub.health()
+    assert "the certificate of http://hub.test is not trusted: self-signed certificate" in caught.value.message
+
+
 def test_no_answer_is_an_error_that_names_the_address() -> None:
     def refuse(request: httpx.Request) -> httpx.Response:
         raise httpx.ConnectError("refused", request=request)
