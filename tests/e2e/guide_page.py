@@ -3,25 +3,33 @@
 A page says it by its fences, so that what is tested is what is read:
 
     ```sh                                       commands, each of which exits with 0
-    ```sh title="In a terminal of its own"      a command that goes on until the guide is over
-    ```toml title="acme/policy.toml"            a file, written where it stands
+    ```sh title="In a terminal of its own"      a command that goes on until the guide is over, or until this:
+    ```sh title="After Ctrl-C in those terminals"
+    ```toml title="acme/policy.toml"            a file, written where it stands; or `title="Append to acme/policy.toml"`
     ```text                                     output; `error[E0901]` in it: the last command above fails with that
 
-A command whose comment names Ctrl-C is a view: it is interrupted once it has shown something.
+A command whose comment names Ctrl-C is a view: it is interrupted once it has shown something. One whose comment says
+`exits with 5` does that. The commands above an output print the words of its first line. `harch up`, `make up` and `make test` are what runs already, on other ports: 77NN on a page is its, and 78NN, 8099 and 9090 are other free ones.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 OWN_TERMINAL = "In a terminal of its own"
+ENDS_OTHERS = "After Ctrl-C in those terminals"
+APPEND_TO = "Append to "
+RUNS_ALREADY = ("harch up", "make up", "make test")
 _FENCE = re.compile(r"^(?P<fence>```+)(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=fence)[ ]*$", re.MULTILINE | re.DOTALL)
 _TITLE = re.compile(r'title="([^"]+)"')
 _ERROR = re.compile(r"^error\[(E\d{4})\]", re.MULTILINE)
 _COMMENT = re.compile(r"(?:^|\s)#\s.*$", re.MULTILINE)
+_WORD = re.compile(r"(?<!\S)[(`\"]?([A-Za-z]+)[)`\",.:;]*(?!\S)")
+_EXITS_WITH = re.compile(r"exits with (\d+)")
+_PORT = re.compile(r"\b(?:(?P<reader>77)|78|80(?=99)|90(?=90))(?P<offset>\d\d)\b")
 
 
 @dataclass(frozen=True)
@@ -31,6 +39,7 @@ class ShownFile:
     line: int
     path: str
     text: str
+    added: bool = False  # to what is in the file already
 
 
 @dataclass(frozen=True)
@@ -40,7 +49,9 @@ class Commands:
     line: int
     text: str
     fails_with: str = ""  # error code that the last command ends with
+    shows: tuple[str, ...] = ()  # words of the first line of output that the page shows
     goes_on: bool = False  # in a terminal of its own, until the guide is over
+    ends_others: bool = False  # what goes on is interrupted before
 
     @property
     def commands(self) -> list[str]:
@@ -60,31 +71,85 @@ class Commands:
 Step = ShownFile | Commands
 
 
-def read_guide(path: Path) -> list[Step]:
-    """The steps of one page. Plain fences and unnamed files show something; they ask the reader for nothing."""
+@dataclass(frozen=True)
+class Fence:
+    line: int
+    info: str
+    body: str
+    section: int  # number of headings above
+
+    @property
+    def language(self) -> str:
+        return self.info.split(" ")[0]
+
+    @property
+    def title(self) -> str:
+        title = _TITLE.search(self.info)
+        return title[1] if title else ""
+
+
+def fences(path: Path) -> list[Fence]:
     page = path.read_text("utf-8")
-    blocks = [
-        (page.count("\n", 0, fence.start()) + 1, fence["info"].strip(), fence["body"])
-        for fence in _FENCE.finditer(page)
-    ]
-    return list(_steps(blocks))
+    found: list[Fence] = []
+    section = end = 0
+    for fence in _FENCE.finditer(page):
+        section += page.count("\n#", end, fence.start())
+        end = fence.end()
+        line = page.count("\n", 0, fence.start()) + 1
+        found.append(Fence(line, fence["info"].strip(), fence["body"], section))
+    return found
 
 
-def _steps(blocks: list[tuple[int, str, str]]) -> Iterator[Step]:
-    for index, (line, info, body) in enumerate(blocks):
-        language, title = info.split(" ")[0], _TITLE.search(info)
-        if language in ("sh", "bash"):
-            _, told, output = blocks[index + 1] if index + 1 < len(blocks) else (0, "", "")
-            error = _ERROR.search(output) if told == "text" else None
-            yield Commands(line, body, error[1] if error else "", title is not None and title[1] == OWN_TERMINAL)
-        elif title is not None:
-            yield ShownFile(line, title[1], body)
+@dataclass(frozen=True)
+class GuidePorts:
+    """Where the reader's federation listens, and what else a guide starts: two blocks of a hundred free ports."""
+
+    federation: int = 7700
+    others: int = 7800
+
+    def put_into(self, text: str) -> str:
+        return _PORT.sub(
+            lambda port: str((self.federation if port["reader"] else self.others) + int(port["offset"])), text
+        )
+
+
+def read_guide(path: Path, ports: GuidePorts) -> list[Step]:
+    """The steps of one page. Plain fences and unnamed files show something; they ask the reader for nothing."""
+    return list(_steps([replace(fence, body=ports.put_into(fence.body)) for fence in fences(path)]))
+
+
+def _steps(blocks: list[Fence]) -> Iterator[Step]:
+    for index, block in enumerate(blocks):
+        if block.language == "sh":
+            goes_on = block.title == OWN_TERMINAL
+            if goes_on and block.body.strip() in RUNS_ALREADY:
+                continue
+            below = [after for after in blocks[index + 1 : index + 2] if after.section == block.section]
+            output = next((after.body for after in below if after.info == "text"), "")
+            error = _ERROR.search(output)
+            yield Commands(
+                block.line,
+                block.body,
+                fails_with=error[1] if error else "",
+                shows=() if error or goes_on else tuple(_WORD.findall(output.strip().partition("\n")[0])),
+                goes_on=goes_on,
+                ends_others=block.title == ENDS_OTHERS,
+            )
+        elif block.title:
+            path = block.title.removeprefix(APPEND_TO)
+            yield ShownFile(block.line, path, block.body, added=path != block.title)
 
 
 def is_view(command: str) -> bool:
     """Does it show something until Ctrl-C is pressed?"""
     comment = _COMMENT.search(command)
     return comment is not None and "Ctrl-C" in comment[0]
+
+
+def exit_code(command: str) -> int:
+    """What the command ends with, if it does what the page says."""
+    code = _EXITS_WITH.search("".join(_COMMENT.findall(command)))
+    return int(code[1]) if code else 0
 
 
 def _is_open(text: str) -> bool:

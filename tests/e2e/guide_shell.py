@@ -7,14 +7,17 @@ import os
 import re
 import select
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
-from guide_page import Commands, ShownFile, Step, is_view
+from guide_page import Commands, GuidePorts, ShownFile, Step, exit_code, is_view
 
+ROOT = Path(__file__).resolve().parents[2]
 BLOCK_TIMEOUT_S = 110.0
 VIEW_S = 4.0  # how long a view is looked at before Ctrl-C
 _VIEW = Path(__file__).with_name("guide_view.py")
@@ -25,6 +28,19 @@ _PREAMBLE = """
 set -E
 trap 'echo "<failed $?> $BASH_COMMAND" >&2' ERR
 """
+
+
+def readers_folder(folder: Path, home: Path, ports: GuidePorts) -> None:
+    """A clone that is set up, in which `harch up` runs. The examples are a copy: they write beside themselves."""
+    examples = shutil.copytree(
+        ROOT / "examples", folder / "examples", ignore=shutil.ignore_patterns("trained", "__pyc*")
+    )
+    for file in (*examples.rglob("*.py"), *examples.rglob("*.yaml")):
+        file.write_text(ports.put_into(file.read_text("utf-8")), "utf-8")
+    for part in ("README.md", "Makefile", "bench", "docs", "src", "tests"):
+        (folder / part).symlink_to(ROOT / part)
+    (folder / ".venv").symlink_to(Path(sys.executable).parents[1])
+    (folder / ".harch").symlink_to(home)
 
 
 class GuideFailed(AssertionError):
@@ -56,19 +72,19 @@ class GuideShell:
         if isinstance(step, ShownFile):
             path = self._folder / step.path
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(step.text, "utf-8")
+            with path.open("a" if step.added else "w", encoding="utf-8") as file:
+                file.write(step.text)
             return ""
         self.commands += len(step.commands)
+        if step.ends_others:
+            self._end_beside()
         if step.goes_on:
             self._start_beside(step)
             return ""
         return self._run(step)
 
     def close(self) -> None:
-        for process in reversed(self._beside):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGINT)
-            process.wait(30)
+        self._end_beside()
         assert self._shell.stdin is not None
         self._shell.stdin.close()
         try:
@@ -82,12 +98,14 @@ class GuideShell:
         for number, command in enumerate(step.commands, start=1):
             said = self._type(_interrupted(command) if is_view(command) else command, command)
             output += said
-            failed = re.findall(r"<failed (\d+)>", said)
+            failed = [int(code) for code in re.findall(r"<failed (\d+)>", said)]
             expected = step.fails_with if number == len(step.commands) else ""
             if expected and f"error[{expected}]" not in said:
                 raise GuideFailed(f"line {step.line}: expected {expected} of `{command}`, got:\n{said}")
-            if failed and not expected:
-                raise GuideFailed(f"line {step.line}: `{command}` failed:\n{said}")
+            if not expected and failed != [code for code in [exit_code(command)] if code]:
+                raise GuideFailed(f"line {step.line}: `{command}` ended with {failed or [0]}:\n{said}")
+        if unseen := [word for word in step.shows if word not in output]:
+            raise GuideFailed(f"line {step.line}: the page shows {', '.join(unseen)}; got:\n{output}")
         return output
 
     def _type(self, text: str, what: str) -> str:
@@ -108,20 +126,32 @@ class GuideShell:
             said += piece
         return _DONE.sub("", said)
 
+    def _end_beside(self) -> None:
+        while self._beside:
+            process = self._beside.pop()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGINT)
+            process.wait(30)
+
     def _start_beside(self, step: Commands) -> None:
         """In the reader's other terminal; it is up once it has said something."""
-        process = subprocess.Popen(
-            ["bash", "-c", f"exec {step.text.strip()}"],
-            cwd=self._folder,
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        terminal = Path(tempfile.mkstemp(prefix="terminal-", dir=self._folder.parent)[1])
+        with terminal.open("wb") as output:
+            process = subprocess.Popen(
+                ["bash", "-c", step.text],
+                cwd=self._folder,
+                env=self._environment,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         self._beside.append(process)
-        assert process.stdout is not None
-        if not select.select([process.stdout], [], [], BLOCK_TIMEOUT_S)[0] or not process.stdout.readline():
-            raise GuideFailed(f"line {step.line}: `{step.text.strip()}` said nothing and ended")
+        until = time.monotonic() + BLOCK_TIMEOUT_S
+        while not terminal.stat().st_size and process.poll() is None and time.monotonic() < until:
+            time.sleep(0.05)
+        if not terminal.stat().st_size or process.poll() is not None:
+            said = terminal.read_text("utf-8", "replace")
+            raise GuideFailed(f"line {step.line}: `{step.text.strip()}` is not up; it printed:\n{said}")
 
 
 def _interrupted(command: str) -> str:
