@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 GUIDES = [
     "docs/guides/sovereignty.md",
     "docs/guides/placement.md",
+    "docs/guides/policies.md",
 ]
 UNFINISHED = ("pending", "scheduled", "queued", "running", "paused")
 HUBS = ("dakhla", "tangier", "casablanca", "dakar", "abidjan")
