@@ -29,6 +29,7 @@ GUIDES = [
     "docs/guides/sovereignty.md",
     "docs/guides/placement.md",
     "docs/guides/policies.md",
+    "docs/guides/audit.md",
 ]
 UNFINISHED = ("pending", "scheduled", "queued", "running", "paused")
 HUBS = ("dakhla", "tangier", "casablanca", "dakar", "abidjan")

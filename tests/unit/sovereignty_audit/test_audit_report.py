@@ -129,7 +129,8 @@ def test_a_hub_that_a_chain_names_must_have_been_read() -> None:
     alone = report_of(lent)
     assert (alone.complete, alone.problems) == (False, ["dakar: not read, but the chain of dakhla mentions it"])
     assert "dakar" in render_html(alone)
-    assert report_of(lent, quiet("dakar")).complete
+    assert (read := report_of(lent, quiet("dakar"))).complete
+    assert "Complete: the chains of 2 hub(s)" in render_html(read)
     copied = Chain()
     copied.add(Draft(DATA_ADDED, "ds_census", "done", data=DATA, details={"hubs": ("dakhla", "dakar")}), at("11-03"))
     assert not report_of(copied).complete
