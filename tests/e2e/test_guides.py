@@ -30,6 +30,7 @@ GUIDES = [
     "docs/guides/placement.md",
     "docs/guides/policies.md",
     "docs/guides/audit.md",
+    "docs/guides/proof.md",
 ]
 UNFINISHED = ("pending", "scheduled", "queued", "running", "paused")
 HUBS = ("dakhla", "tangier", "casablanca", "dakar", "abidjan")
