@@ -31,6 +31,7 @@ GUIDES = [
     "docs/guides/policies.md",
     "docs/guides/audit.md",
     "docs/guides/proof.md",
+    "docs/guides/simulate.md",
 ]
 UNFINISHED = ("pending", "scheduled", "queued", "running", "paused")
 HUBS = ("dakhla", "tangier", "casablanca", "dakar", "abidjan")
