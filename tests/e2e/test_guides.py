@@ -32,6 +32,7 @@ GUIDES = [
     "docs/guides/audit.md",
     "docs/guides/proof.md",
     "docs/guides/simulate.md",
+    "docs/guides/federation.md",
 ]
 UNFINISHED = ("pending", "scheduled", "queued", "running", "paused")
 HUBS = ("dakhla", "tangier", "casablanca", "dakar", "abidjan")
