@@ -33,6 +33,7 @@ GUIDES = [
     "docs/guides/proof.md",
     "docs/guides/simulate.md",
     "docs/guides/federation.md",
+    "docs/guides/energy.md",
 ]
 UNFINISHED = ("pending", "scheduled", "queued", "running", "paused")
 HUBS = ("dakhla", "tangier", "casablanca", "dakar", "abidjan")
