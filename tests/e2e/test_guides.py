@@ -34,6 +34,7 @@ GUIDES = [
     "docs/guides/simulate.md",
     "docs/guides/federation.md",
     "docs/guides/energy.md",
+    "docs/guides/buy-power.md",
 ]
 UNFINISHED = ("pending", "scheduled", "queued", "running", "paused")
 HUBS = ("dakhla", "tangier", "casablanca", "dakar", "abidjan")
