@@ -9,7 +9,8 @@ A page says it by its fences, so that what is tested is what is read:
     ```text                                     output; `error[E0901]` in it: the last command above fails with that
 
 A command whose comment names Ctrl-C is a view: it is interrupted once it has shown something. One whose comment says
-`exits with 5` does that. The commands above an output print the words of its first line. `harch up`, `make up` and `make test` are what runs already, on other ports: 77NN on a page is its, and 78NN, 8099 and 9090 are other free ones.
+`exits with 5` does that. The commands above an output print the words of its first line. `harch up`, `make up` and
+`make test` run already, and are skipped. 77NN are the ports of `harch up`; 78NN, 8099 and 9090 are other free ones.
 """
 
 from __future__ import annotations
@@ -18,6 +19,20 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+# In this order beside one federation: those about telemetry at the end, when there is some.
+GUIDES = (
+    "docs/guides/sovereignty.md",
+    "docs/guides/placement.md",
+    "docs/guides/policies.md",
+    "docs/guides/audit.md",
+    "docs/guides/proof.md",
+    "docs/guides/simulate.md",
+    "docs/guides/federation.md",
+    "docs/guides/energy.md",
+    "docs/guides/buy-power.md",
+    "docs/guides/carbon.md",
+)
 
 OWN_TERMINAL = "In a terminal of its own"
 ENDS_OTHERS = "After Ctrl-C in those terminals"
