@@ -32,6 +32,7 @@ GUIDES = (
     "docs/guides/energy.md",
     "docs/guides/buy-power.md",
     "docs/guides/carbon.md",
+    "docs/pipelines/quickstart.md",
 )
 
 OWN_TERMINAL = "In a terminal of its own"

@@ -27,4 +27,6 @@ class Valves(BaseHTTPRequestHandler):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--port", type=int, default=8099)
-    ThreadingHTTPServer(("127.0.0.1", parser.parse_args().port), Valves).serve_forever()
+    server = ThreadingHTTPServer(("127.0.0.1", parser.parse_args().port), Valves)
+    print(f"the valves listen on http://127.0.0.1:{server.server_port}", flush=True)
+    server.serve_forever()
