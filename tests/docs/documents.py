@@ -29,7 +29,7 @@ def text_without_code(path: Path) -> str:
 
 def shell_lines(path: Path) -> Iterator[str]:
     """The commands of a page's ```sh blocks: one line each, comments and continuations removed."""
-    for block in re.findall(r"^```sh\n(.*?)^```", path.read_text("utf-8"), re.MULTILINE | re.DOTALL):
+    for block in re.findall(r"^```sh[^\n]*\n(.*?)^```", path.read_text("utf-8"), re.MULTILINE | re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
             command = re.sub(r"(^|\s)#.*$", "", line).strip()
             if command:

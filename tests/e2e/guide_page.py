@@ -33,6 +33,8 @@ GUIDES = (
     "docs/guides/buy-power.md",
     "docs/guides/carbon.md",
     "docs/pipelines/quickstart.md",
+    "docs/index.md",
+    "README.md",
 )
 
 OWN_TERMINAL = "In a terminal of its own"
