@@ -165,6 +165,11 @@ yes | head -2   # until Ctrl-C
         ("echo 'error[E0901]: no' >&2; false", "error[E0901]: no", False),
         ("echo 'error[E0902]: no' >&2; false", "error[E0901]: no", True),
         ("true", "error[E0901]: no", True),
+        ("(exit 5)   # exits with 5", "", False),
+        ("(exit 4)   # exits with 5", "", True),
+        ("true   # exits with 5", "", True),
+        ("echo one of 3 hubs", "one of 5 hubs", False),
+        ("echo one of 3 nodes", "one of 5 hubs", True),
     ],
 )
 def test_a_command_that_does_not_do_what_the_page_says_fails_the_guide(
@@ -184,3 +189,49 @@ def test_a_command_that_does_not_do_what_the_page_says_fails_the_guide(
             assert 'hello name = "one"' in shell.follow(steps[-1])
     finally:
         shell.close()
+
+
+def test_ports_of_a_page_become_those_of_the_federation_and_other_free_ones() -> None:
+    ports = GuidePorts(federation=10_000, others=20_000)
+    page = "127.0.0.1:7701 HARCH_PORT_BASE=7800 :7824 :9090 :8099 80 77 17701 27.01"
+    made = "127.0.0.1:10001 HARCH_PORT_BASE=20000 :20024 :20090 :20099 80 77 17701 27.01"
+    assert ports.put_into(page) == made
+
+
+SESSION = """
+```text title="notes"
+one
+```
+
+```text title="Append to notes"
+two
+```
+
+```sh title="In a terminal of its own"
+harch up
+```
+
+```sh title="In a terminal of its own"
+echo up
+trap 'echo over > ended; exit' INT
+while sleep 0.1; do :; done
+```
+
+```sh
+cat notes
+```
+
+```sh title="After Ctrl-C in those terminals"
+cat ended
+```
+"""
+
+
+def test_files_are_added_to_and_other_terminals_end_when_the_page_says_so(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text(SESSION)
+    shell = GuideShell(tmp_path, dict(os.environ))
+    try:
+        said = "".join(shell.follow(step) for step in read_guide(tmp_path / "page.md", GuidePorts()))
+    finally:
+        shell.close()
+    assert said == "one\ntwo\nover\n"
