@@ -151,8 +151,8 @@ def test_the_reservation_without_which_it_would_fit_is_named() -> None:
     assert found == Obstacles(fits=False, kept_by=(blocking, second)), "only both together are in its way"
     names = facts(room, request_of(Resources(gpus=8)), reservations=(blocking, second), now_s=100.0).kept_free
     assert names == (
-        "1 nodes are reserved for first, which starts there within 900 s; "
-        "1 nodes are reserved for second, which starts there within 900 s"
+        "1 node is reserved for first, which starts there within 900 s; "
+        "1 node is reserved for second, which starts there within 900 s"
     )
 
 

@@ -79,7 +79,7 @@ def test_kept_nodes_let_in_higher_classes_whom_they_are_kept_for_and_who_is_gone
         blocked.add(flow, TenantFlow(one.turn_class, "t", 1.0, 1).add(WaitingRequest(Rank(0, 0.0, number), one)))
     together = kept.lets_in_of(blocked, NOW_S)
     assert [bool(together[blocked.index_of(one.id) or 0]) for one in everyone] == expected
-    assert kept.describe(NOW_S) == f"1 nodes are reserved for own, which starts there within {start_s - NOW_S:.0f} s"
+    assert kept.describe(NOW_S) == f"1 node is reserved for own, which starts there within {start_s - NOW_S:.0f} s"
 
 
 def plain_backfill(

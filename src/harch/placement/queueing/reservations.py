@@ -26,6 +26,7 @@ from typing import Self
 
 import numpy as np
 
+from harch.base.counting import counted
 from harch.placement.policy.shapes import Bools, Floats
 from harch.placement.queueing.blocked import Blocked
 from harch.placement.queueing.releases import RoomOutlook
@@ -65,7 +66,8 @@ class Reservation:
         when = f"within {max(0.0, self.start_s - now_s):.0f} s"
         if self.assumed:
             when += " (estimated: not all work there has a time limit)"
-        return f"{len(self.rows)} nodes are reserved for {self.request.id}, which starts there {when}"
+        are_reserved = f"{counted(len(self.rows), 'node')} {'is' if len(self.rows) == 1 else 'are'} reserved"
+        return f"{are_reserved} for {self.request.id}, which starts there {when}"
 
     @property
     def processes(self) -> int:
