@@ -93,6 +93,7 @@ CAPABILITIES = {
         Capability("serf", "apt-get install serf", ("serf",)),
         Capability("amtool", "apt-get install prometheus-alertmanager", ("amtool",)),
         Capability("alertmanager", "apt-get install prometheus-alertmanager", ("prometheus-alertmanager",)),
+        Capability("curl", "apt-get install curl", ("curl",)),
         Capability("strace", "apt-get install strace", ("strace",), _strace_fails),
         Capability("postgresql", "apt-get install postgresql", ("initdb", "postgres"), _postgresql_fails),
         Capability("chromium", "apt-get install chromium", ("chromium",)),

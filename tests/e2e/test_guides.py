@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 import pytest
-from guide_page import GUIDES, Commands, GuidePorts, read_guide
+from guide_page import GUIDES, Commands, GuidePorts, fences, read_guide
 from guide_shell import GuideFailed, GuideShell, readers_folder
 
 from harch.sdk.operations import PER_PAGE_MAX
@@ -112,7 +112,13 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Federation]
     made.close()
 
 
-@pytest.mark.parametrize("guide", GUIDES)
+def needs_curl(guide: str) -> bool:
+    return any(fence.language == "sh" and "curl " in fence.body for fence in fences(ROOT / guide))
+
+
+@pytest.mark.parametrize(
+    "guide", [pytest.param(one, marks=[pytest.mark.needs("curl")] * needs_curl(one)) for one in GUIDES]
+)
 def test_every_command_of_the_guide_works_in_order_and_it_cleans_up(
     federation: Federation, guide: str, tmp_path: Path
 ) -> None:
