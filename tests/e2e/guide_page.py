@@ -5,6 +5,7 @@ A page says it by its fences, so that what is tested is what is read:
     ```sh                                       commands, each of which exits with 0
     ```sh title="In a terminal of its own"      a command that goes on until the guide is over, or until this:
     ```sh title="After Ctrl-C in those terminals"
+    ```sh title="As root, on each machine"      not for a test
     ```toml title="acme/policy.toml"            a file, written where it stands; or `title="Append to acme/policy.toml"`
     ```text                                     output; `error[E0901]` in it: the last command above fails with that
 
@@ -59,6 +60,7 @@ GUIDES = (
 
 OWN_TERMINAL = "In a terminal of its own"
 ENDS_OTHERS = "After Ctrl-C in those terminals"
+AS_ROOT = "As root, on each machine"
 APPEND_TO = "Append to "
 RUNS_ALREADY = ("harch up", "make up", "make test")
 _FENCE = re.compile(r"^(?P<fence>```+)(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=fence)[ ]*$", re.MULTILINE | re.DOTALL)
@@ -160,7 +162,7 @@ def _steps(blocks: list[Fence]) -> Iterator[Step]:
     for index, block in enumerate(blocks):
         if block.language == "sh":
             goes_on = block.title == OWN_TERMINAL
-            if goes_on and block.body.strip() in RUNS_ALREADY:
+            if block.title == AS_ROOT or (goes_on and block.body.strip() in RUNS_ALREADY):
                 continue
             below = [after for after in blocks[index + 1 : index + 2] if after.section == block.section]
             output = next((after.body for after in below if after.info == "text"), "")
