@@ -327,6 +327,7 @@ class GuardedWebSocket(WebSocketsSansIOProtocol):
 BACKLOG = 2048
 SWEEPS_PER_LIMIT = 4  # so soon after its limit a slow request is ended
 SWEEP_S_MAX = 1.0
+TICK_S = 1.0
 
 
 def plain_error(error: HarchError) -> bytes:
@@ -377,7 +378,7 @@ async def http_server(
         yield serving
     finally:
         on_stop()
-        server.should_exit = True
+        server.stop()
         await serving
 
 
@@ -387,6 +388,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, sock: socket.socket, guard: HttpGuard, started: asyncio.Event) -> None:
         super().__init__(config)
         self._sock, self._guard, self._started = sock, guard, started
+        self._stopping = asyncio.Event()
         limits = guard.gate.limits
         self._sweep_s = min(SWEEP_S_MAX, min(limits.head_s_max, limits.body_s_grace) / SWEEPS_PER_LIMIT)
         self._sweeping: asyncio.Task[None] | None = None
@@ -402,6 +404,17 @@ class _Server(uvicorn.Server):
         await super().shutdown(sockets)
         if self._sweeping is not None:
             self._sweeping.cancel()
+
+    def stop(self) -> None:
+        self.should_exit = True
+        self._stopping.set()
+
+    async def main_loop(self) -> None:
+        """Keeps the `date` header current. uvicorn looks ten times a second whether to stop; this one is told."""
+        while not await self.on_tick(0):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await self._stopping.wait()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None, None, None]:

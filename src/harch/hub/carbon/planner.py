@@ -27,7 +27,7 @@ from harch.hub.store.database import Database
 from harch.hub.views import PeerView
 
 FIRST_S = 0.5
-LOOK_S = 5.0
+LOOK_S = 10.0
 CHANGE_SHARE = 0.2  # of what one more kWh emits, at any hub: then the plan is made anew
 LEDGER_LOOK_S = 300.0  # how often the ledger is added up, where there are budgets
 

@@ -56,7 +56,7 @@ from harch.wire.hubs import HubSummary
 
 PUBLISH_EVERY_S = 0.5
 PUBLISH_SHARE_MAX = 0.02  # of the event loop: a hub with much work looks at itself less often
-FEED_EVERY_S, FEED_AGAIN_S = 0.1, 1.0  # at most, at least: what the job machine knows of the peers
+FEED_EVERY_S, FEED_AGAIN_S = 0.1, 2.0  # at most, at least: what the job machine knows of the peers
 ANSWERING_MAX = 1000  # questions of peers that are being answered
 
 _log = logging.getLogger("harch.hub")
@@ -292,7 +292,7 @@ class FederationRuntime:
             await self._clock.sleep(max(PUBLISH_EVERY_S, took_s / PUBLISH_SHARE_MAX))
 
     async def _keep_feeding(self) -> None:
-        """Once a second without news too: a job machine that was rebuilt from disk knows no peers."""
+        """Now and then without news too: a job machine that was rebuilt from disk knows no peers."""
         while True:
             try:
                 async with asyncio.timeout(FEED_AGAIN_S):
@@ -301,7 +301,9 @@ class FederationRuntime:
                 pass
             self._changed.clear()
             with self._jobs.survived("checking other hubs"):
-                self._jobs.post(ev.PeersSeen(tuple(self.views())))
+                views = tuple(self.views())
+                self.alerts.seen(views)
+                self._jobs.post(ev.PeersSeen(views))
             await self._clock.sleep(FEED_EVERY_S)
 
     def _read_news(self) -> None:
