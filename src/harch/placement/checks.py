@@ -71,13 +71,19 @@ def _node_shape(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, st
     if needs.storage_gb and hub.storage_gb_per_node_max is not None:
         fits = fits and needs.storage_gb <= hub.storage_gb_per_node_max
         wants, has = f", {needs.storage_gb:g} GB of storage", f", {hub.storage_gb_per_node_max:g} GB of storage"
+    if needs.gpus > most:
+        fix = (
+            f"split it into tasks of at most {counted(most, 'GPU')}" if most else "choose a hub that has suitable GPUs"
+        )
+    else:
+        fix = "request less per task"
     return (
         fits and hub.slots_empty > 0,
         f"a task needs {counted(needs.gpus, 'GPU')}, {counted(needs.cpus, 'CPU')}, "
         f"{needs.memory_gb:g} GB{wants}; the largest node has "
         f"{counted(most, 'suitable GPU')}, {counted(hub.cpus_per_node_max, 'CPU')}, "
         f"{hub.memory_gb_per_node_max:g} GB{has}",
-        f"split it into tasks of at most {most} GPUs" if needs.gpus > most > 0 else "request less per task",
+        fix,
     )
 
 
@@ -85,7 +91,9 @@ def _size(request: PlacementRequest, hub: HubFacts) -> tuple[bool, str, str]:
     return (
         request.tasks_min <= hub.slots_empty,
         f"{_tasks(request)}; the empty hub fits {hub.slots_empty}",
-        f"request at most {hub.slots_empty} tasks, or choose a larger hub",
+        f"request at most {counted(hub.slots_empty, 'task')}, or choose a larger hub"
+        if hub.slots_empty
+        else "choose another hub",
     )
 
 
