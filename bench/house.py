@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -26,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
 from house.reach import unreached_of_repository
 from house.source import crowded_folders, import_graph, module_cycles, read_modules, sibling_cycles
+from house.walks import PAGE, STATIONS_MAX, stations_of
 from house.words import read_retired, retired_names, retired_texts
 
 ROOT = Path(__file__).parent.parent
@@ -72,18 +72,9 @@ def count(verdict: Verdict) -> None:
     verdict.goal("folders of more than 25 files", "== 0", len(crowded))
     verdict.goal("retired words in identifiers, module names, metrics, help and messages", "== 0", len(words))
     verdict.goal("modules that no entry point imports", "== 0", len(unreached))
-    for flow, stations in stations_of((ROOT / "docs" / "architecture.md").read_text("utf-8")).items():
-        verdict.goal(f"stations in the walk of {flow}", "<= 12", stations)
-
-
-def stations_of(page: str) -> dict[str, int]:
-    """The numbered stations below each `### The way of …` of the architecture page."""
-    flows = {"a job": 0, "a sample": 0, "an event": 0}
-    for flow in flows:
-        _, found, section = page.partition(f"### The way of {flow}\n")
-        stations = re.findall(r"^\d+\. ", re.split(r"^##", section, maxsplit=1, flags=re.MULTILINE)[0], re.MULTILINE)
-        flows[flow] = len(stations) if found and stations else sys.maxsize
-    return flows
+    for flow, stations in stations_of(PAGE.read_text("utf-8")).items():
+        name, goal = f"stations in the walk of {flow}", f"<= {STATIONS_MAX}"
+        verdict.goal(name, goal, stations) if stations else verdict.not_measured(name, goal)
 
 
 def kill_mutants(verdict: Verdict, seed: int) -> None:

@@ -32,63 +32,84 @@ class CliVerb(NamedTuple):
 
 
 VERBS = (
-    CliVerb("Run work", "run", "run", "Run a command on the fleet and follow its output."),
-    CliVerb("Run work", "plan", "apply:plan_command", "Show the plan for the workloads of a file."),
-    CliVerb("Run work", "apply", "apply:apply_command", "Submit the workloads of a file, after showing the plan."),
-    CliVerb("Run work", "ps", "ps", "List workloads."),
-    CliVerb("Run work", "show", "show:show_command", "Show everything about a workload."),
-    CliVerb("Run work", "why", "apply:why_command", "Explain why a workload runs where it runs, or waits."),
-    CliVerb("Run work", "logs", "logs:logs_command", "Print the output of a workload."),
-    CliVerb("Run work", "wait", "show:wait_command", "Wait until workloads run, or have ended."),
-    CliVerb("Run work", "stop", "control:stop_command", "Stop workloads."),
-    CliVerb("Run work", "pause", "control:pause_command", "Pause workloads; they keep their GPUs."),
-    CliVerb("Run work", "resume", "control:resume_command", "Resume paused workloads."),
-    CliVerb("Run work", "restart", "control:restart_command", "Start workloads again, from their beginning."),
-    CliVerb("Run work", "quota", "quota", "Show what tenants hold, and what they may hold."),
-    CliVerb("Run work", "secret", "secret", "Manage secrets for workloads."),
+    CliVerb("Run work", "run", "work.run", "Run a command on the fleet and follow its output."),
+    CliVerb("Run work", "plan", "work.apply:plan_command", "Show the plan for the workloads of a file."),
+    CliVerb("Run work", "apply", "work.apply:apply_command", "Submit the workloads of a file, after showing the plan."),
+    CliVerb("Run work", "ps", "work.ps", "List workloads."),
+    CliVerb("Run work", "show", "work.show:show_command", "Show everything about a workload."),
+    CliVerb("Run work", "why", "work.apply:why_command", "Explain why a workload runs where it runs, or waits."),
+    CliVerb("Run work", "logs", "work.logs:logs_command", "Print the output of a workload."),
+    CliVerb("Run work", "wait", "work.show:wait_command", "Wait until workloads run, or have ended."),
+    CliVerb("Run work", "stop", "work.control:stop_command", "Stop workloads."),
+    CliVerb("Run work", "pause", "work.control:pause_command", "Pause workloads; they keep their GPUs."),
+    CliVerb("Run work", "resume", "work.control:resume_command", "Resume paused workloads."),
+    CliVerb("Run work", "restart", "work.control:restart_command", "Start workloads again, from their beginning."),
+    CliVerb("Run work", "quota", "work.quota", "Show what tenants hold, and what they may hold."),
+    CliVerb("Run work", "secret", "work.secret", "Manage secrets for workloads."),
     CliVerb(
-        "See the fleet", "top", "top", "Watch the federation on one screen: hubs, work, pipelines, alerts, events."
+        "See the fleet",
+        "top",
+        "fleet.top",
+        "Watch the federation on one screen: hubs, work, pipelines, alerts, events.",
     ),
-    CliVerb("See the fleet", "hubs", "fleet:hubs_command", "List hubs, as seen by the queried hub."),
-    CliVerb("See the fleet", "gpus", "fleet:gpus_command", "List GPUs, or free GPUs by model."),
-    CliVerb("See the fleet", "node", "node", "Show nodes, GPUs, links and cooling; cordon, drain and uncordon them."),
+    CliVerb("See the fleet", "hubs", "fleet.inventory:hubs_command", "List hubs, as seen by the queried hub."),
+    CliVerb("See the fleet", "gpus", "fleet.inventory:gpus_command", "List GPUs, or free GPUs by model."),
+    CliVerb(
+        "See the fleet", "node", "fleet.node", "Show nodes, GPUs, links and cooling; cordon, drain and uncordon them."
+    ),
     CliVerb(
         "See the fleet",
         "defrag",
-        "node:defrag_command",
+        "fleet.node:defrag_command",
         "Plan and apply moves that make room for a waiting workload.",
     ),
     CliVerb(
         "See the fleet",
         "sentinel",
-        "sentinel",
+        "fleet.sentinel",
         "Query telemetry: metrics, logs, traces, dashboards, alerts; run a store.",
     ),
-    CliVerb("See the fleet", "events", "logs:events_command", "Print events; -f follows."),
-    CliVerb("Data, policy and audit", "data", "data", "Tag data; show its lineage and where it may go."),
-    CliVerb("Data, policy and audit", "policy", "policy", "Write, test, compare and activate policies in Rego."),
-    CliVerb("Data, policy and audit", "audit", "audit", "Verify and export the audit chain; report where data was."),
+    CliVerb("See the fleet", "events", "work.logs:events_command", "Print events; -f follows."),
+    CliVerb("Data, policy and audit", "data", "sovereignty.data", "Tag data; show its lineage and where it may go."),
     CliVerb(
-        "Carbon and energy", "carbon", "carbon", "Show the power that hubs run on, its forecast, and what work used."
+        "Data, policy and audit", "policy", "sovereignty.policy", "Write, test, compare and activate policies in Rego."
     ),
-    CliVerb("Carbon and energy", "energy", "energy", "Show the energy plan, prices and bids of a hub."),
+    CliVerb(
+        "Data, policy and audit",
+        "audit",
+        "sovereignty.audit",
+        "Verify and export the audit chain; report where data was.",
+    ),
+    CliVerb(
+        "Carbon and energy",
+        "carbon",
+        "power.carbon",
+        "Show the power that hubs run on, its forecast, and what work used.",
+    ),
+    CliVerb("Carbon and energy", "energy", "power.energy", "Show the energy plan, prices and bids of a hub."),
     CliVerb("Run pipelines", "pipeline", "pipeline", "Turn streams into actions: apply, watch, scale, update, drain."),
     CliVerb("Simulate", "simulate", "simulate", "Replay work on a fleet with the real scheduler."),
-    CliVerb("Run HarchOS", "up", "up", "Start every hub of a fleet, with an agent each; Ctrl-C stops them all."),
-    CliVerb("Run HarchOS", "hub", "hub", "Run a hub; found or join a federation; cordon, drain or retire a hub."),
-    CliVerb("Run HarchOS", "agent", "agent", "Run the agent of one or more nodes."),
+    CliVerb(
+        "Run HarchOS", "up", "operate.up", "Start every hub of a fleet, with an agent each; Ctrl-C stops them all."
+    ),
+    CliVerb(
+        "Run HarchOS", "hub", "operate.hub", "Run a hub; found or join a federation; cordon, drain or retire a hub."
+    ),
+    CliVerb("Run HarchOS", "agent", "operate.agent", "Run the agent of one or more nodes."),
     CliVerb(
         "Run HarchOS",
         "login",
-        "context:login_command",
+        "operate.context:login_command",
         "Sign in to a federation, to use it from any folder.",
     ),
-    CliVerb("Run HarchOS", "context", "context", "List and choose the federations that this user knows."),
-    CliVerb("Help", "tour", "tour", "Walk through what HarchOS does, on the running federation."),
-    CliVerb("Help", "doctor", "help:doctor_command", "Check this machine and the hubs, with the exact fixes."),
-    CliVerb("Help", "explain", "help:explain_command", "Explain an error code."),
-    CliVerb("Help", "schema", "help:schema_command", "Print the JSON schema of workload files, for editors."),
-    CliVerb("Help", "completion", "help:completion_command", "Print a shell completion script."),
+    CliVerb("Run HarchOS", "context", "operate.context", "List and choose the federations that this user knows."),
+    CliVerb("Help", "tour", "help.tour", "Walk through what HarchOS does, on the running federation."),
+    CliVerb(
+        "Help", "doctor", "help.reference:doctor_command", "Check this machine and the hubs, with the exact fixes."
+    ),
+    CliVerb("Help", "explain", "help.reference:explain_command", "Explain an error code."),
+    CliVerb("Help", "schema", "help.reference:schema_command", "Print the JSON schema of workload files, for editors."),
+    CliVerb("Help", "completion", "help.reference:completion_command", "Print a shell completion script."),
 )
 _BY_NAME = {verb.name: verb for verb in VERBS}
 

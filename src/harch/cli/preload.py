@@ -22,12 +22,12 @@ _SELF = (sys.executable, "-m", "harch.cli.preload")
 _HUBS_AND_AGENTS = (
     "harch.api.process",
     "harch.cli.main",
-    "harch.cli.verbs.agent",
-    "harch.cli.verbs.hub",
+    "harch.cli.verbs.operate.agent",
+    "harch.cli.verbs.operate.hub",
     "harch.execution.agent_process",
     "uvloop",
 )
-_SENTINEL = ("harch.sentinel.http.server", "harch.cli.verbs.sentinel")
+_SENTINEL = ("harch.sentinel.http.server", "harch.cli.verbs.fleet.sentinel")
 
 
 def main() -> None:
@@ -71,7 +71,7 @@ def _load_hubs_and_agents() -> None:
 
 def _load_sentinel(server: ForkServer) -> bool:
     """False if the owner is gone before it is done. Compiling is for another process: a compiler needs 300 MB."""
-    from harch.cli.verbs.sentinel import keep_out_unneeded
+    from harch.cli.verbs.fleet.sentinel import keep_out_unneeded
     from harch.sentinel.jit import SOURCES
 
     if not is_compiled("sentinel", SOURCES):

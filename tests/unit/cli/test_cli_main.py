@@ -103,7 +103,7 @@ def test_a_fault_of_ours_is_told_without_a_stack(harch: Harch, monkeypatch: pyte
     def explode(**words: object) -> None:
         raise ZeroDivisionError("division by zero")
 
-    monkeypatch.setattr("harch.cli.verbs.help.explain_command.callback", explode)
+    monkeypatch.setattr("harch.cli.verbs.help.reference.explain_command.callback", explode)
     result = harch("explain", "E0301")
     assert result.exit_code == 1
     assert "error[E1001]: ZeroDivisionError" in result.stderr

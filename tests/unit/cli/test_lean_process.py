@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from harch.cli.verbs.sentinel import keep_out
+from harch.cli.verbs.fleet.sentinel import keep_out
 
 
 def test_what_is_kept_out_cannot_be_imported_and_what_is_loaded_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from top_samples import LOOK
 from harch.cli.live_screen.screen import TableColumn, fit, screen
 from harch.cli.live_screen.snapshot import FederationSnapshot
 from harch.cli.live_screen.view_options import HUB_ORDERS, ViewOptions, filtered, pressed
-from harch.cli.verbs.top import keys_in
+from harch.cli.verbs.fleet.top import keys_in
 
 
 def lines(

@@ -1,1 +1,1 @@
-"""One file per verb or small family of verbs; each is imported only when it is used."""
+"""One file per verb or small family of verbs, in folders as `harch --help` lists them; each is imported when used."""

@@ -18,8 +18,8 @@ from harch.cli.pipelines.apply import apply, schema, update
 from harch.cli.pipelines.top import top
 from harch.cli.remote import connect, hub_option, json_option, remote_options
 from harch.cli.verb_group import VerbGroup
-from harch.cli.verbs.data import key_file_option, read_key
-from harch.cli.verbs.logs import last_lines
+from harch.cli.verbs.sovereignty.data import key_file_option, read_key
+from harch.cli.verbs.work.logs import last_lines
 from harch.cli.views.table import TableColumn
 
 if TYPE_CHECKING:

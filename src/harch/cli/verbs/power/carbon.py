@@ -12,7 +12,7 @@ from harch.cli.plot import TERMINAL, PlotCommand, PlotTarget, plot_option
 from harch.cli.plot import plot as draw_plot
 from harch.cli.remote import connect, json_option, remote_options
 from harch.cli.verb_group import VerbGroup
-from harch.cli.verbs.carbon_accounts import export, report, verify, why
+from harch.cli.verbs.power.carbon_accounts import export, report, verify, why
 
 if TYPE_CHECKING:
     from harch.cli.views.chart import ChartPanel

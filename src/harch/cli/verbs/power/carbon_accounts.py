@@ -10,7 +10,7 @@ import click
 from harch.base.errors import EXIT_ERROR, EXIT_OK, HarchError
 from harch.cli.options import file_option
 from harch.cli.remote import connect, hub_option, json_option, remote_options
-from harch.cli.verbs.audit import export_of, file_pieces, kept_by_others, write_export
+from harch.cli.verbs.sovereignty.audit import export_of, file_pieces, kept_by_others, write_export
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

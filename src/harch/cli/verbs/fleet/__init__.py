@@ -1,0 +1,1 @@
+"""Verbs that show and maintain the fleet, and what SENTINEL knows of it."""

@@ -1,0 +1,1 @@
+"""Verbs that teach: the tour, the doctor, error codes, schemas, completion."""

@@ -1,0 +1,1 @@
+"""Verbs that run hubs and agents, and that find them."""

@@ -1,0 +1,1 @@
+"""Verbs for carbon and energy."""

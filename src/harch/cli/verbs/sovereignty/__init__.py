@@ -1,0 +1,1 @@
+"""Verbs for data, policies and the audit chain."""
