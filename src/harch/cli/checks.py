@@ -252,8 +252,7 @@ def hub_findings(home: Home, clock: Clock, transport: httpx.BaseTransport | None
         )
     for hub in hubs:
         if not hub.own:
-            yield check_peer(hub)
-            yield from _peer_clock(hub, clock, transport)
+            yield from _peer_findings(hub, clock, transport)
 
 
 def check_clock(url: str, theirs: datetime | None, ours: datetime) -> CheckFinding:
@@ -267,13 +266,23 @@ def check_clock(url: str, theirs: datetime | None, ours: datetime) -> CheckFindi
     return CheckFinding("clock", CheckMark.OK, f"{url} agrees within {abs(skew_s):.1f} s")
 
 
-def check_peer(hub: Hub) -> CheckFinding:
+def check_peer(hub: Hub, error: str = "") -> CheckFinding:
+    """`error`: why it did not answer this machine; empty if it did. A hub can be silent to its peers and yet be up."""
     name = f"hub {hub.id}"
-    if not hub.reachable:
+    if not hub.reachable and error:
         detail = f"does not answer at {hub.endpoint or 'an unknown address'}; last contact: {age_text(hub.age_s)}"
         return CheckFinding(
             name, CheckMark.BROKEN, detail, f"start it again (`harch up`, or `harch hub serve {hub.id}`)"
         )
+    if not hub.reachable:
+        return CheckFinding(
+            name,
+            CheckMark.WARNING,
+            f"answers at {hub.endpoint}, but its peers last heard from it {age_text(hub.age_s)} ago",
+            "look again in a few seconds; if it stays silent, check its peer port, and how busy its machine is",
+        )
+    if error:  # its peers reach it and we do not: a matter of this machine's network, not of the hub
+        return CheckFinding(name, CheckMark.WARNING, f"not reachable from here: {error}", "check the route")
     if hub.status not in ("ready", ""):
         detail = hub.summary.status_detail if hub.summary else ""
         return CheckFinding(
@@ -284,17 +293,18 @@ def check_peer(hub: Hub) -> CheckFinding:
     return CheckFinding(name, CheckMark.OK, f"{hub.status or 'ready'}, {age_text(hub.age_s)} ago, at {hub.endpoint}")
 
 
-def _peer_clock(hub: Hub, clock: Clock, transport: httpx.BaseTransport | None) -> Iterator[CheckFinding]:
-    if not hub.reachable or not hub.endpoint:
+def _peer_findings(hub: Hub, clock: Clock, transport: httpx.BaseTransport | None) -> Iterator[CheckFinding]:
+    if not hub.endpoint:
+        yield check_peer(hub, "its address is unknown")
         return
     with _client(hub.endpoint, transport) as client:
         try:
-            yield check_clock(client.settings.url, client.health().timestamp, clock.now())
+            theirs = client.health().timestamp
         except HarchError as error:
-            # Its peers reach it and we do not: a matter of this machine's network, not of the hub.
-            yield CheckFinding(
-                f"hub {hub.id}", CheckMark.WARNING, f"not reachable from here: {error.message}", "check the route"
-            )
+            yield check_peer(hub, error.message)
+            return
+        yield check_peer(hub)
+        yield check_clock(client.settings.url, theirs, clock.now())
 
 
 def _client(url: str | None, transport: httpx.BaseTransport | None) -> Client:

@@ -145,16 +145,18 @@ def test_a_clock_that_disagrees_is_broken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("hub", "mark"),
+    ("hub", "error", "mark"),
     [
-        (Hub(id="dakar", name="Dakar", status="ready", age_s=1.0), CheckMark.OK),
-        (Hub(id="dakar", name="Dakar", status="ready", age_s=99.0), CheckMark.WARNING),
-        (Hub(id="dakar", name="Dakar", status="draining", age_s=1.0), CheckMark.WARNING),
-        (Hub(id="dakar", name="Dakar", reachable=False), CheckMark.BROKEN),
+        (Hub(id="dakar", name="Dakar", status="ready", age_s=1.0), "", CheckMark.OK),
+        (Hub(id="dakar", name="Dakar", status="ready", age_s=99.0), "", CheckMark.WARNING),
+        (Hub(id="dakar", name="Dakar", status="draining", age_s=1.0), "", CheckMark.WARNING),
+        (Hub(id="dakar", name="Dakar", status="ready", age_s=1.0), "no route", CheckMark.WARNING),
+        (Hub(id="dakar", name="Dakar", age_s=2.0, reachable=False), "", CheckMark.WARNING),
+        (Hub(id="dakar", name="Dakar", reachable=False), "nothing listens", CheckMark.BROKEN),
     ],
 )
-def test_each_peer_is_judged(hub: Hub, mark: CheckMark) -> None:
-    assert check_peer(hub).mark is mark
+def test_each_peer_is_judged_by_what_its_peers_and_this_machine_hear(hub: Hub, error: str, mark: CheckMark) -> None:
+    assert check_peer(hub, error).mark is mark
 
 
 def test_only_what_is_broken_makes_the_doctor_fail() -> None:
@@ -173,6 +175,14 @@ def test_the_whole_visit(harch: Callable[..., Result], hub: HubDouble) -> None:
     assert items["key"]["mark"] == "ok"
     assert items["hub dakar"]["mark"] == "ok"
     assert {"python", "sandbox", "cgroups", "state folder", "disk", "ports", "hub", "clock"} <= set(items)
+
+    silent = {**peer, "id": "tangier", "reachable": False, "age_s": 1.8}
+    gone = {**silent, "id": "abidjan", "endpoint": "http://127.0.0.1:9"}
+    hub.on("GET /hubs", {"items": [silent, gone], "total": 2})
+    items = {item["check"]: item for item in json.loads(harch("doctor", "--json").stdout)["items"]}
+    assert items["hub tangier"]["mark"] == "warning"
+    assert items["hub tangier"]["detail"] == f"answers at {hub.url}, but its peers last heard from it 1.8 s ago"
+    assert items["hub abidjan"]["mark"] == "broken"
 
     hub.fail("GET /auth/me", 401, "E0102", "this key is not known", "ask for another one")
     result = harch("doctor")
