@@ -47,6 +47,8 @@ def test_now_shows_figures_with_provenance_and_hubs_that_are_silent(hub: HubDoub
     for words in ("630 g/kWh", "estimated", "756 g/kWh (estimated)", "unknown", "4.0 s", "modelled: yearly mean"):
         assert words in line
     assert "gone" in done.stdout
+    assert harch("carbon", "now", "--sort", "-grid", "--columns", "hub", "--no-headers").stdout == "dakhla *\ndakar\n"
+    assert harch("carbon", "now", "-o", "name").stdout == "dakhla\ndakar\n"
 
 
 def test_own_plants_are_measured_only_if_all_that_run_are(hub: HubDouble, harch: Harch) -> None:

@@ -85,6 +85,8 @@ def test_bids_on_paper_are_called_so_and_refused_ones_have_a_reason(hub: HubDoub
     assert "the market: slow" in done.stdout
     assert "paper trading: no order leaves this machine" in done.stderr
     assert "sent from 2026-01-01 11:30 UTC" in done.stderr
+    assert harch("energy", "bids", "-o", "name").stdout == "bid-1\n"
+    assert json.loads(harch("energy", "bids", "--json").stdout)["refused"][0]["rule"] == "day-size"
 
 
 def test_a_contract_with_fixed_prices_says_why_there_are_no_bids(hub: HubDouble, harch: Harch) -> None:

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harch.cli.listing import Listing, Sortable, list_options
 from harch.cli.plot import TERMINAL, PlotCommand, PlotTarget, plot_option
 from harch.cli.plot import plot as draw_plot
-from harch.cli.remote import connect, json_option, remote_options
+from harch.cli.remote import connect, hub_option, json_option, remote_options
 from harch.cli.verb_group import VerbGroup
 from harch.cli.verbs.power.carbon_accounts import export, report, verify, why
+from harch.cli.views.table import TableColumn
 
 if TYPE_CHECKING:
     from harch.cli.views.chart import ChartPanel
@@ -39,21 +41,23 @@ command.add_command(export)
 
 @command.command("now")
 @click.option("--details", is_flag=True, help="Show every signal of every hub, and why other sources were not used.")
-@remote_options
-def now(details: bool, hub: str | None, as_json: bool) -> None:
+@hub_option
+@list_options
+def now(details: bool, hub: str | None, listing: Listing) -> None:
     """Show the power of every hub.
 
     GRID is the average intensity of the hub's grid, ONE MORE KWH what one more kWh of computing would emit:
     on-site power as far as it suffices, then the grid, times the PUE. AGE is the age of the grid value.
     """
-    from harch.cli.output import emit_json
+    from harch.cli.output import note
 
     with connect(hub) as client:
         views = client.carbon.now()
-    if as_json:
-        emit_json({"items": views, "total": len(views)})
+    listing.show(views, _HUBS, _hub_row, name=lambda view: view.hub_id)
+    if not listing.is_table:
         return
-    _show_hubs(views)
+    if any(view.own for view in views):
+        note("* the queried hub")
     for view in views:
         if view.power is not None:
             _show_reasons(view.power, details)
@@ -144,7 +148,7 @@ def _forecast_panels(found: GridForecast) -> list[ChartPanel]:
 
 def _show_plan(found: CarbonPlanView, *, with_table: bool) -> None:
     from harch.cli.output import clean, note
-    from harch.cli.views.table import TableColumn, table
+    from harch.cli.views.table import table
 
     if found.at is None:
         click.echo(clean(f"{found.hub_id} has no plan yet; work with slack waits a minute for the first one"))
@@ -189,48 +193,42 @@ def _show_plan(found: CarbonPlanView, *, with_table: bool) -> None:
         note(clean(text))
 
 
-def _show_hubs(views: list[PowerView]) -> None:
-    from harch.cli.output import age_text, note
-    from harch.cli.views.table import TableColumn, table
+_HUBS = (
+    TableColumn("HUB"),
+    TableColumn("ZONE", 5),
+    TableColumn("GRID", 1),
+    TableColumn("EVIDENCE", 2),
+    TableColumn("ONE MORE KWH", 3),
+    TableColumn("ON-SITE", 4),
+    TableColumn("PRICE", 7),
+    TableColumn("PUE", 8),
+    TableColumn("AGE", 6),
+    TableColumn("SOURCE", 9, takes_rest=True),
+)
 
-    rows = []
-    for view in views:
-        name = f"{view.hub_id} *" if view.own else view.hub_id
-        power = view.power
-        if power is None:
-            rows.append((name, "-", "unknown", "-", "-", "-", "-", "-", age_text(None), view.error))
-            continue
-        grid = power.figure(GRID)
-        more = power.marginal_g_per_kwh
-        rows.append(
-            (
-                name,
-                power.grid_zone,
-                "unknown" if grid.value is None else f"{grid.value:.0f} g/kWh",
-                grid.evidence or "-",
-                "unknown" if more is None else f"{more:.0f} g/kWh (estimated)",
-                _onsite(power),
-                "unknown" if power.price_per_mwh is None else f"{power.price_per_mwh:g} {power.currency}/MWh",
-                f"{power.figure(PUE).value or 0:g}",
-                age_text(view.age_s),
-                f"{grid.source}: {grid.note}" if grid.note else grid.source,
-            )
-        )
-    columns = (
-        TableColumn("HUB"),
-        TableColumn("ZONE", 5),
-        TableColumn("GRID", 1),
-        TableColumn("EVIDENCE", 2),
-        TableColumn("ONE MORE KWH", 3),
-        TableColumn("ON-SITE", 4),
-        TableColumn("PRICE", 7),
-        TableColumn("PUE", 8),
-        TableColumn("AGE", 6),
-        TableColumn("SOURCE", 9, takes_rest=True),
+
+def _hub_row(view: PowerView) -> tuple[object, ...]:
+    from harch.cli.output import age_text
+
+    name = f"{view.hub_id} *" if view.own else view.hub_id
+    power = view.power
+    if power is None:
+        unknown = Sortable("unknown", None)
+        return (name, "-", unknown, "-", "-", "-", "-", "-", age_text(None), view.error)
+    grid = power.figure(GRID)
+    more, price, pue = power.marginal_g_per_kwh, power.price_per_mwh, power.figure(PUE).value or 0
+    return (
+        name,
+        power.grid_zone,
+        Sortable("unknown" if grid.value is None else f"{grid.value:.0f} g/kWh", grid.value),
+        grid.evidence or "-",
+        Sortable("unknown" if more is None else f"{more:.0f} g/kWh (estimated)", more),
+        Sortable(_onsite(power), power.onsite_kw),
+        Sortable("unknown" if price is None else f"{price:g} {power.currency}/MWh", price),
+        Sortable(f"{pue:g}", pue),
+        Sortable(age_text(view.age_s), view.age_s),
+        f"{grid.source}: {grid.note}" if grid.note else grid.source,
     )
-    table(columns, rows)
-    if any(view.own for view in views):
-        note("* the queried hub")
 
 
 def _onsite(power: HubPower) -> str:
@@ -270,7 +268,7 @@ def _sentence(figure: Figure) -> str:
 
 def _show_forecast(found: GridForecast, *, with_table: bool) -> None:
     from harch.cli.output import clean, note
-    from harch.cli.views.table import TableColumn, table
+    from harch.cli.views.table import table
 
     rows = [
         (

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harch.cli.listing import Listing, Sortable, list_options
 from harch.cli.plot import TERMINAL, PlotCommand, PlotTarget, plot_option
 from harch.cli.plot import plot as draw_plot
-from harch.cli.remote import connect, remote_options
+from harch.cli.remote import connect, hub_option, remote_options
 from harch.cli.verb_group import VerbGroup
+from harch.cli.views.table import TableColumn
 
 if TYPE_CHECKING:
     from harch.cli.views.chart import ChartPanel
-    from harch.sdk.energy_types import EnergyBids, EnergyBook, EnergyPlan, EnergyPrices, PlanStep
+    from harch.sdk.energy_types import EnergyBid, EnergyBids, EnergyBook, EnergyPlan, EnergyPrices, PlanStep
 
 PLAN_HOURS = 24
 BAR_CHARS = 30
@@ -80,17 +82,29 @@ def prices(hours: int, plot: PlotTarget | None, hub: str | None, as_json: bool) 
 
 
 @command.command("bids")
-@remote_options
-def bids(hub: str | None, as_json: bool) -> None:
+@hub_option
+@list_options
+def bids(hub: str | None, listing: Listing) -> None:
     """List recent bids, those of the next market day, and those that were not sent, with the reason."""
-    from harch.cli.output import emit_json
+    from msgspec.structs import replace
+
+    from harch.cli.output import clean
 
     with connect(hub) as client:
         found = client.energy.bids()
-    if as_json:
-        emit_json(found)
-    else:
-        _show_bids(found)
+    if listing.is_table and found.why_none:
+        click.echo(clean(f"{found.hub_id}: {found.why_none}"))
+        return
+    listing.show(
+        found.items,
+        _BIDS,
+        _bid_row,
+        name=lambda bid: bid.id,
+        document=lambda bids: replace(found, items=tuple(bids)),
+        none="no bids yet",
+    )
+    if listing.is_table:
+        _show_trading(found)
 
 
 @command.command("book")
@@ -116,7 +130,7 @@ def book(days: int, hub: str | None, as_json: bool) -> None:
 
 
 def _show_steps(steps: tuple[PlanStep, ...], found: EnergyPlan) -> None:
-    from harch.cli.views.table import TableColumn, table
+    from harch.cli.views.table import table
 
     columns = (
         TableColumn("STEP (UTC)"),
@@ -243,7 +257,7 @@ def _budget_words(found: EnergyPlan) -> str:
 
 def _show_prices(found: EnergyPrices, hours: int, *, with_table: bool) -> None:
     from harch.cli.output import clean, note
-    from harch.cli.views.table import TableColumn, table
+    from harch.cli.views.table import table
 
     rows = [
         (
@@ -274,39 +288,37 @@ def _show_prices(found: EnergyPrices, hours: int, *, with_table: bool) -> None:
         note(clean(text))
 
 
-def _show_bids(found: EnergyBids) -> None:
-    from harch.cli.output import clean, note
-    from harch.cli.views.table import TableColumn, table
+_BIDS = (
+    TableColumn("BID", wide_only=True),
+    TableColumn("DELIVERY (UTC)"),
+    TableColumn("PART"),
+    TableColumn("ENERGY", 2),
+    TableColumn("LIMIT", 3),
+    TableColumn("STATE", 1),
+    TableColumn("FILLED", 5),
+    TableColumn("AMOUNT", 4),
+    TableColumn("MARKET", 6),
+)
 
-    if found.why_none:
-        click.echo(clean(f"{found.hub_id}: {found.why_none}"))
-        return
-    rows = [
-        (
-            f"{bid.delivery:%a %d %b %H:%M}",
-            bid.part,
-            f"{bid.kwh:.1f} kWh",
-            f"{bid.limit_per_mwh:.2f} {bid.currency}/MWh",
-            bid.state,
-            f"{bid.filled_kwh:.1f} kWh",
-            f"{bid.amount:.2f} {bid.currency}",
-            bid.market,
-        )
-        for bid in found.items
-    ]
-    table(
-        (
-            TableColumn("DELIVERY (UTC)"),
-            TableColumn("PART"),
-            TableColumn("ENERGY", 2),
-            TableColumn("LIMIT", 3),
-            TableColumn("STATE", 1),
-            TableColumn("FILLED", 5),
-            TableColumn("AMOUNT", 4),
-            TableColumn("MARKET", 6),
-        ),
-        rows,
+
+def _bid_row(bid: EnergyBid) -> tuple[object, ...]:
+    return (
+        bid.id,
+        Sortable(f"{bid.delivery:%a %d %b %H:%M}", bid.delivery.timestamp()),
+        bid.part,
+        Sortable(f"{bid.kwh:.1f} kWh", bid.kwh),
+        Sortable(f"{bid.limit_per_mwh:.2f} {bid.currency}/MWh", bid.limit_per_mwh),
+        bid.state,
+        Sortable(f"{bid.filled_kwh:.1f} kWh", bid.filled_kwh),
+        Sortable(f"{bid.amount:.2f} {bid.currency}", bid.amount),
+        bid.market,
     )
+
+
+def _show_trading(found: EnergyBids) -> None:
+    """What concerns all bids: those that were not sent, the market, and where prices come from."""
+    from harch.cli.output import clean, note
+
     for no in found.refused:
         fix = f"; {no.nearest_fix}" if no.nearest_fix else ""
         click.echo(clean(f"not sent: {no.bid_id} ({no.rule}): {no.detail}{fix}"))
@@ -323,7 +335,7 @@ def _show_bids(found: EnergyBids) -> None:
 
 def _show_book(found: EnergyBook) -> None:
     from harch.cli.output import clean, note
-    from harch.cli.views.table import TableColumn, table
+    from harch.cli.views.table import table
 
     if found.why_none:
         click.echo(clean(f"{found.hub_id}: {found.why_none}"))
