@@ -258,8 +258,8 @@ def test_the_page_is_drawn_in_a_terminal(tenants: MemoryTenants, monkeypatch: py
     assert lines[0] == "HubSlow  warning  active"
     assert "rule: hub_latency_ms > 100 for 5 min 0 s  (group hubs)" in lines
     assert "compared by the rule: hub_latency_ms" in lines
-    assert any("● fires > 100" in line for line in lines)
-    assert any("▲ fired" in line for line in lines)
+    assert any("▲ fires > 100" in line for line in lines)
+    assert any("↑ fired" in line for line in lines)
     assert any(line.startswith("error         2× new") and line.endswith(f"trace {LOGGED}") for line in lines)
     assert any(line.startswith("a" * 32) and " error " in line for line in lines)
     assert any("DiskSlow" in line for line in lines)

@@ -67,7 +67,7 @@ def test_a_moment_is_pointed_at() -> None:
         at = HOUR[0] + share * 3600
         text = chart_text([ChartCurve("a", FLAT)], 80, 8, unit="", zero_based=False, between=HOUR, moment=(at, "fired"))
         (line,) = (line for line in text.plain.split("\n") if "fired" in line)
-        assert abs(line.index("▲") - (12 + share * 67)) <= 1
+        assert abs(line.index("↑") - (12 + share * 67)) <= 1
 
 
 def test_missing_points_leave_a_gap() -> None:

@@ -269,10 +269,10 @@ def _colour(owner: int) -> str:
 
 
 def _pointer(column: int, caption: str, width: int) -> str:
-    """`▲ fired` below a column; the caption stands where there is room."""
+    """`↑ fired` below a column; the caption stands where there is room."""
     column = min(width - 1, max(0, column))
-    right = f"▲ {caption}"
-    return " " * column + right if column + len(right) <= width else f"{caption} ▲".rjust(column + 1)
+    right = f"↑ {caption}"
+    return " " * column + right if column + len(right) <= width else f"{caption} ↑".rjust(column + 1)
 
 
 def _append_legend(text: Text, curves: Sequence[ChartCurve], gutter: int, width: int, unit: str) -> None:
