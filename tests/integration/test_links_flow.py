@@ -28,6 +28,7 @@ from harch.federation.links.frames import (
     encode_control,
     frame,
 )
+from harch.federation.links.peer import PING_EVERY_S, PONG_WITHIN_S
 from harch.testing.clock import SimClock
 
 
@@ -207,7 +208,7 @@ async def test_a_peer_that_answers_no_more_loses_its_link(tmp_path: Path) -> Non
     dakar = Hub(ids["dakar"], ids["abidjan"], clock=clock)
     async with deaf(ids["abidjan"]), running(dakar):
         await dakar.until_up("abidjan")
-        await clock.advance(11)
+        await clock.advance(PONG_WITHIN_S + 2 * PING_EVERY_S)
         await dakar.until(lambda: ("down", "abidjan", "no answer for 10 s") in dakar.news)
 
 
