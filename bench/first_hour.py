@@ -110,15 +110,18 @@ def first_output_s() -> float | None:
 def guides_passed_pct() -> float:
     """Of all commands of all guides, by the test that types them."""
     sys.path.insert(0, str(ROOT / "tests" / "e2e"))
-    from guide_page import GUIDES, Commands, read_guide
+    from guide_page import GUIDES, Commands, GuidePorts, read_guide
 
-    steps = [step for guide in GUIDES for step in read_guide(ROOT / guide) if isinstance(step, Commands)]
+    steps = [step for guide in GUIDES for step in read_guide(ROOT / guide, GuidePorts()) if isinstance(step, Commands)]
     total = sum(len(step.commands) for step in steps)
     words = [sys.executable, "-m", "pytest", "-q", "-rA", "-s", "--timeout=0", "tests/e2e/test_guides.py"]
     output = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     passed = set(re.findall(r"^PASSED \S+\[(\S+\.md)\]", output, re.MULTILINE))
     typed = {page: int(count) for page, count in re.findall(r"^[.\s]*(\S+\.md): (\d+) commands$", output, re.MULTILINE)}
     executed = sum(typed.get(page, 0) for page in passed)
+    for page in GUIDES:
+        if page not in passed:
+            print(f"{page} did not pass")
     print(f"{executed} of {total} commands of {len(GUIDES)} guides executed and passed")
     return 100.0 * executed / total
 

@@ -101,7 +101,6 @@ def bids(hub: str | None, listing: Listing) -> None:
         _bid_row,
         name=lambda bid: bid.id,
         document=lambda bids: replace(found, items=tuple(bids)),
-        none="no bids yet",
     )
     if listing.is_table:
         _show_trading(found)
@@ -289,15 +288,15 @@ def _show_prices(found: EnergyPrices, hours: int, *, with_table: bool) -> None:
 
 
 _BIDS = (
-    TableColumn("BID", wide_only=True),
-    TableColumn("DELIVERY (UTC)"),
-    TableColumn("PART"),
+    TableColumn("BID"),
+    TableColumn("DELIVERY (UTC)", 4),
+    TableColumn("PART", 5),
     TableColumn("ENERGY", 2),
     TableColumn("LIMIT", 3),
     TableColumn("STATE", 1),
-    TableColumn("FILLED", 5),
-    TableColumn("AMOUNT", 4),
-    TableColumn("MARKET", 6),
+    TableColumn("FILLED", 7),
+    TableColumn("AMOUNT", 6),
+    TableColumn("MARKET", 8),
 )
 
 
