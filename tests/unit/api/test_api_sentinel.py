@@ -128,7 +128,7 @@ async def test_records_are_kept_for_the_next_call_when_the_one_that_waited_is_go
         "state": {},
     }
     call = asyncio.create_task(app(scope, receive, send))
-    await clock.advance(LOOK_EVERY_S)
+    await clock.advance(WAITING["wait_s"])
     await call
     assert hub.alert_exchanges == 0
 

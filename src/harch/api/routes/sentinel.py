@@ -155,11 +155,13 @@ async def exchange(request: Request, _: OwnSentinel, here: Here) -> Response:
     except (binascii.Error, ValueError) as problem:
         raise HarchError("E0201", "`records` is not base64", field="records") from problem
     until_s = here.clock.monotonic_s() + sent.wait_s
+    waited = False
     while here.clock.monotonic_s() < until_s and not _has_news(here, sent):
+        waited = True
         if not await here.streams.sleep(here.clock, LOOK_EVERY_S):
             break
-        if await request.is_disconnected():
-            return Response()  # what it does not hear is kept for its next call
+    if waited and await request.is_disconnected():
+        return Response()  # what it does not hear is kept for its next call
     received = here.hub.federation.exchange_alerts(records)
     return reply(
         AlertRecordsReceived(

@@ -407,10 +407,12 @@ class Gossip:
     def _next_turns(self, now_s: float) -> list[str]:
         """Random peers, but everybody once before anybody twice: chance alone would leave some out for seconds.
 
-        Who has asked this hub within the last interval had its turn: both know what the other knew. That saves a third
-        of the messages of five hubs, and a kill is seen as soon (simulated: after 1.8 s, 1.9 s at most).
+        Who has asked this hub within the last interval had its turn: both know what the other knew. And as both ends of
+        a link ask, nobody asks more than half of its peers at once. Together that saves two fifths of the messages of
+        five hubs, and a kill is seen nearly as soon (simulated: after 1.8 s, 2.0 s at most).
         """
         settings = self.settings
+        turns_max = min(settings.peers_per_tick, len(self._states) // 2)  # this hub has a state, too
         if len(self._turns) < len(self._states) - 1:
             fresh = self.peers
             self._dice.shuffle(fresh)
@@ -420,7 +422,7 @@ class Gossip:
         later: list[str] = []
         for hub in self._turns:
             received_at_s = self._syn_received_at_s.get(hub)
-            if len(turns) == settings.peers_per_tick or hub in turns:
+            if len(turns) == turns_max or hub in turns:
                 later.append(hub)
             elif received_at_s is None or now_s - received_at_s >= settings.interval_s:
                 turns.append(hub)

@@ -18,7 +18,7 @@ from harch.federation.gossip.messages import FINGERPRINT_BYTES, GossipEntry, Gos
 class GossipSettings:
     interval_s: float = 0.2
     interval_spread: float = 0.1  # ±: hubs that started together shall not stay in step
-    peers_per_tick: int = 3
+    peers_per_tick: int = 3  # at most, and no more than half of the peers
 
     # Liveness
     phi_max: float = 8.0
