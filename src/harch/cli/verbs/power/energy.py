@@ -88,21 +88,17 @@ def bids(hub: str | None, listing: Listing) -> None:
     """List recent bids, those of the next market day, and those that were not sent, with the reason."""
     from msgspec.structs import replace
 
-    from harch.cli.output import clean
-
     with connect(hub) as client:
         found = client.energy.bids()
-    if listing.is_table and found.why_none:
-        click.echo(clean(f"{found.hub_id}: {found.why_none}"))
-        return
     listing.show(
         found.items,
         _BIDS,
         _bid_row,
         name=lambda bid: bid.id,
         document=lambda bids: replace(found, items=tuple(bids)),
+        none=f"{found.hub_id}: {found.why_none}" if found.why_none else "",
     )
-    if listing.is_table:
+    if listing.is_table and not found.why_none:
         _show_trading(found)
 
 
