@@ -32,20 +32,22 @@ class CliVerb(NamedTuple):
 
 
 VERBS = (
-    CliVerb("Run work", "run", "work.run", "Run a command on the fleet and follow its output."),
-    CliVerb("Run work", "plan", "work.apply:plan_command", "Show the plan for the workloads of a file."),
-    CliVerb("Run work", "apply", "work.apply:apply_command", "Submit the workloads of a file, after showing the plan."),
-    CliVerb("Run work", "ps", "work.ps", "List workloads."),
-    CliVerb("Run work", "show", "work.show:show_command", "Show everything about a workload."),
-    CliVerb("Run work", "why", "work.apply:why_command", "Explain why a workload runs where it runs, or waits."),
-    CliVerb("Run work", "logs", "work.logs:logs_command", "Print the output of a workload."),
-    CliVerb("Run work", "wait", "work.show:wait_command", "Wait until workloads run, or have ended."),
-    CliVerb("Run work", "stop", "work.control:stop_command", "Stop workloads."),
-    CliVerb("Run work", "pause", "work.control:pause_command", "Pause workloads; they keep their GPUs."),
-    CliVerb("Run work", "resume", "work.control:resume_command", "Resume paused workloads."),
-    CliVerb("Run work", "restart", "work.control:restart_command", "Start workloads again, from their beginning."),
-    CliVerb("Run work", "quota", "work.quota", "Show what tenants hold, and what they may hold."),
-    CliVerb("Run work", "secret", "work.secret", "Manage secrets for workloads."),
+    CliVerb("Run work", "run", "workloads.run", "Run a command on the fleet and follow its output."),
+    CliVerb("Run work", "plan", "workloads.apply:plan_command", "Show the plan for the workloads of a file."),
+    CliVerb(
+        "Run work", "apply", "workloads.apply:apply_command", "Submit the workloads of a file, after showing the plan."
+    ),
+    CliVerb("Run work", "ps", "workloads.ps", "List workloads."),
+    CliVerb("Run work", "show", "workloads.show:show_command", "Show everything about a workload."),
+    CliVerb("Run work", "why", "workloads.apply:why_command", "Explain why a workload runs where it runs, or waits."),
+    CliVerb("Run work", "logs", "workloads.logs:logs_command", "Print the output of a workload."),
+    CliVerb("Run work", "wait", "workloads.show:wait_command", "Wait until workloads run, or have ended."),
+    CliVerb("Run work", "stop", "workloads.control:stop_command", "Stop workloads."),
+    CliVerb("Run work", "pause", "workloads.control:pause_command", "Pause workloads; they keep their GPUs."),
+    CliVerb("Run work", "resume", "workloads.control:resume_command", "Resume paused workloads."),
+    CliVerb("Run work", "restart", "workloads.control:restart_command", "Start workloads again, from their beginning."),
+    CliVerb("Run work", "quota", "workloads.quota", "Show what tenants hold, and what they may hold."),
+    CliVerb("Run work", "secret", "workloads.secret", "Manage secrets for workloads."),
     CliVerb(
         "See the fleet",
         "top",
@@ -69,7 +71,7 @@ VERBS = (
         "fleet.sentinel",
         "Query telemetry: metrics, logs, traces, dashboards, alerts; run a store.",
     ),
-    CliVerb("See the fleet", "events", "work.logs:events_command", "Print events; -f follows."),
+    CliVerb("See the fleet", "events", "workloads.logs:events_command", "Print events; -f follows."),
     CliVerb("Data, policy and audit", "data", "sovereignty.data", "Tag data; show its lineage and where it may go."),
     CliVerb(
         "Data, policy and audit", "policy", "sovereignty.policy", "Write, test, compare and activate policies in Rego."

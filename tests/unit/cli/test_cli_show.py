@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_cli_verbs import explanation, workload
 
-from harch.cli.verbs.work.logs import last_lines
+from harch.cli.verbs.workloads.logs import last_lines
 
 Harch = Callable[..., Result]
 

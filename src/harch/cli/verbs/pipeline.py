@@ -19,7 +19,7 @@ from harch.cli.pipelines.top import top
 from harch.cli.remote import connect, hub_option, json_option, remote_options
 from harch.cli.verb_group import VerbGroup
 from harch.cli.verbs.sovereignty.data import key_file_option, read_key
-from harch.cli.verbs.work.logs import last_lines
+from harch.cli.verbs.workloads.logs import last_lines
 from harch.cli.views.table import TableColumn
 
 if TYPE_CHECKING:

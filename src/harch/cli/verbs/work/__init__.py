@@ -1,1 +1,0 @@
-"""Verbs that submit, watch and steer work."""

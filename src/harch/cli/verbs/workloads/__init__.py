@@ -1,0 +1,1 @@
+"""Verbs that submit, watch and steer workloads."""
