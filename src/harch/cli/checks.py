@@ -295,7 +295,7 @@ def check_peer(hub: Hub, error: str = "") -> CheckFinding:
 
 def _peer_findings(hub: Hub, clock: Clock, transport: httpx.BaseTransport | None) -> Iterator[CheckFinding]:
     if not hub.endpoint:
-        yield check_peer(hub, "its address is unknown")
+        yield check_peer(hub, "" if hub.reachable else "its address is unknown")
         return
     with _client(hub.endpoint, transport) as client:
         try:

@@ -178,11 +178,13 @@ def test_the_whole_visit(harch: Callable[..., Result], hub: HubDouble) -> None:
 
     silent = {**peer, "id": "tangier", "reachable": False, "age_s": 1.8}
     gone = {**silent, "id": "abidjan", "endpoint": "http://127.0.0.1:9"}
-    hub.on("GET /hubs", {"items": [silent, gone], "total": 2})
+    lost = {"id": "agadir", "name": "Agadir", "reachable": False}
+    heard = {"id": "rabat", "name": "Rabat", "status": "ready", "age_s": 1.0}
+    hub.on("GET /hubs", {"items": [silent, gone, lost, heard], "total": 4})
     items = {item["check"]: item for item in json.loads(harch("doctor", "--json").stdout)["items"]}
     assert items["hub tangier"]["mark"] == "warning"
     assert items["hub tangier"]["detail"] == f"answers at {hub.url}, but its peers last heard from it 1.8 s ago"
-    assert items["hub abidjan"]["mark"] == "broken"
+    assert [items[f"hub {name}"]["mark"] for name in ("abidjan", "agadir", "rabat")] == ["broken", "broken", "ok"]
 
     hub.fail("GET /auth/me", 401, "E0102", "this key is not known", "ask for another one")
     result = harch("doctor")
