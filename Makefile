@@ -87,7 +87,7 @@ $(BIN)/python:
 
 $(STAMP): pyproject.toml | $(BIN)/python
 	@echo 'setting up .venv ...'
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[kernels,sentinel]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[environments,kernels,sentinel]'
 	@$(BIN)/python -m harch.cli.compiling
 	@touch $@
 

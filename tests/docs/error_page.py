@@ -30,6 +30,7 @@ FAMILIES: Mapping[str, str] = {
     "E08": "Health",
     "E09": "Sovereignty",
     "E10": "HarchOS itself",
+    "E11": "Content",
 }
 
 EXIT_MEANINGS: Mapping[int, str] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from harch.base.codes import api, logs, observability, rules, streams
+from harch.base.codes import api, content, logs, observability, rules, streams
 from harch.base.error_kind import (
     EXIT_CHANGES,
     EXIT_ERROR,
@@ -102,4 +102,5 @@ REGISTRY = _registry(
     *observability.ALERTING_KINDS,
     *streams.KINDS,
     *rules.KINDS,
+    *content.KINDS,
 )

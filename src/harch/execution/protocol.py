@@ -17,6 +17,7 @@ Each frame is one msgpack array of messages. Rules that make crashes harmless:
 from __future__ import annotations
 
 from datetime import datetime
+from enum import StrEnum
 
 import msgspec
 from msgspec import Struct
@@ -24,10 +25,12 @@ from msgspec import Struct
 from harch.base.http.limits import FRAME_BYTES_MAX as FRAME_BYTES_MAX
 from harch.sovereignty.tags import DataObject
 from harch.workloads.lifecycle import ExitReason
+from harch.workloads.spec import Artifact, Environment
 
 # 2: tags of data; an agent that cannot check them must not be given any.
 # 3: leases; an agent that cannot enforce them must not be given work of other hubs.
-PROTOCOL_VERSION = 3
+# 4: content; an agent that cannot fetch it must not be given work that needs code, environments or images.
+PROTOCOL_VERSION = 4
 HEARTBEAT_S = 2.0
 AGENT_LOST_AFTER_S = 10.0  # no frame for so long: no new work for its nodes; nothing is evicted
 
@@ -36,6 +39,30 @@ class TaskKey(Struct, frozen=True, array_like=True, gc=False):
     workload_id: str
     attempt: int
     rank: int
+
+
+class ContentUse(StrEnum):
+    CODE = "code"  # its working folder begins with it
+    DATA = "data"  # read-only at $HARCH_DATA/NAME
+    IMAGE = "image"  # an OCI layout or archive that it runs in
+
+
+class TaskContent(Struct, frozen=True, array_like=True, gc=False):
+    """A tree that must be on the node before the task starts. The agent asks its hub for it, by the data object."""
+
+    data_id: str
+    name: str
+    digest: str
+    use: ContentUse
+
+
+class TaskArtifact(Struct, frozen=True, array_like=True, gc=False):
+    """A result that is safe at the hub: the tree that was made of it."""
+
+    name: str
+    digest: str
+    size_bytes: int
+    files: int
 
 
 class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -69,6 +96,15 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     # told to stop at once is not started and ends as `lease_ended`. None: nobody else has a claim to this work.
     lease_until_s: float | None = None
     trace: str = ""  # a `traceparent`, if the work is traced
+    contents: tuple[TaskContent, ...] = ()
+    environment: Environment | None = None
+    image: str = ""  # a reference; empty: none, or one of `contents`
+    artifacts: tuple[Artifact, ...] = ()  # asked of rank 0 only
+
+    @property
+    def needs_preparation(self) -> bool:
+        """Something has to be fetched or built first, which may take minutes."""
+        return bool(self.contents or self.environment is not None or self.image)
 
 
 # Hub to agent
@@ -119,6 +155,25 @@ class ReadTaskLog(Struct, frozen=True, tag="read_log"):
     offset: int
     bytes_max: int
     since_s: float | None = None
+    preparation: bool = False  # of what was fetched and built before it started, instead of its own output
+
+
+class SnapshotFiles(Struct, frozen=True, tag="snapshot_files"):
+    """Makes a tree of what is at `path` below the working folder of a task, running or ended, and uploads it."""
+
+    request_id: int
+    key: TaskKey
+    path: str
+
+
+class PlaceFiles(Struct, frozen=True, tag="place_files"):
+    """Fetches a tree from the hub by `ref` and puts it at `path` below the working folder of a task that runs."""
+
+    request_id: int
+    key: TaskKey
+    path: str
+    ref: str
+    digest: str
 
 
 class AgentRefused(Struct, frozen=True, tag="refused"):
@@ -128,7 +183,18 @@ class AgentRefused(Struct, frozen=True, tag="refused"):
     message: str
 
 
-HubMessage = StartTask | StopTask | PauseTask | ResumeTask | ExtendLease | Forget | ReadTaskLog | AgentRefused
+HubMessage = (
+    StartTask
+    | StopTask
+    | PauseTask
+    | ResumeTask
+    | ExtendLease
+    | Forget
+    | ReadTaskLog
+    | SnapshotFiles
+    | PlaceFiles
+    | AgentRefused
+)
 
 # Agent to hub
 
@@ -160,6 +226,14 @@ class AgentHeartbeat(Struct, frozen=True, tag="heartbeat"):
     boot_s: float
 
 
+class TaskPreparing(Struct, frozen=True, kw_only=True, tag="preparing"):
+    """What a task that has not started yet is waiting for. Told at each new step, and every few seconds."""
+
+    key: TaskKey
+    step: str  # e.g. `code`, `data corpus`, `environment`, `image`
+    detail: str = ""  # for people, e.g. `45 of 120 MB`
+
+
 class TaskStarted(Struct, frozen=True, kw_only=True, tag="started"):
     key: TaskKey
     at: datetime
@@ -173,6 +247,8 @@ class TaskEnded(Struct, frozen=True, kw_only=True, tag="ended"):
     signal: int | None = None
     detail: str = ""
     scrubbed: bool = False  # its working folder and checkpoints are deleted
+    artifacts: tuple[TaskArtifact, ...] = ()  # on the hub's disk already
+    artifacts_lost: tuple[str, ...] = ()  # "NAME: why" of each that could not be kept
 
 
 class TaskLogChunk(Struct, frozen=True, kw_only=True, tag="log"):
@@ -184,7 +260,19 @@ class TaskLogChunk(Struct, frozen=True, kw_only=True, tag="log"):
     eof: bool  # the task has ended and this is the last of its log
 
 
-AgentMessage = AgentHello | AgentHeartbeat | TaskStarted | TaskEnded | TaskLogChunk
+class FilesAnswer(Struct, frozen=True, kw_only=True, tag="files"):
+    """To `SnapshotFiles`, with the tree, and to `PlaceFiles`; or the error that a person should see."""
+
+    request_id: int
+    digest: str = ""
+    size_bytes: int = 0
+    files: int = 0
+    code: str = ""  # of the error; empty: it went well
+    message: str = ""
+    hint: str = ""
+
+
+AgentMessage = AgentHello | AgentHeartbeat | TaskPreparing | TaskStarted | TaskEnded | TaskLogChunk | FilesAnswer
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_hub = msgspec.msgpack.Decoder(list[HubMessage]).decode

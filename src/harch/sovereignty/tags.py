@@ -54,6 +54,9 @@ class DataKind(StrEnum):
     LOG_STREAM = "log_stream"
     METRIC_STREAM = "metric_stream"
     PIPELINE_OUTPUT = "pipeline_output"
+    CODE = "code"
+    ARTIFACT = "artifact"
+    IMAGE = "image"
 
 
 class Tag(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, cache_hash=True):

@@ -30,6 +30,8 @@ class DataView(Struct, frozen=True, kw_only=True):
     made_by: str = ""
     created_at: datetime | None = None
     updated_at: datetime | None = None
+    content: str = ""  # the digest of its files, if HarchOS holds them
+    expires_at: datetime | None = None
 
 
 class DataLineage(Struct, frozen=True, kw_only=True):

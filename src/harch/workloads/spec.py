@@ -267,6 +267,62 @@ class Gang(
     start_within_s: Annotated[Seconds | None, Meta(description="Fails if it has not started by then.")] = None
 
 
+PACKAGES_MAX = 256
+IMAGE_DATA_PREFIX = "data:"
+ARTIFACTS_MAX = 64
+KEEP_DAYS_DEFAULT, KEEP_DAYS_MAX = 30.0, 3660.0
+
+_InCode = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=4096,
+        pattern=r"^(?!/)(?!(.*/)?\.\.(/|$))[^\x00]+$",
+        description="A path inside the working folder: relative, and without `..`.",
+    ),
+]
+
+
+class Environment(
+    Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False, cache_hash=True
+):
+    """Which Python and packages it runs with. Built once per node for equal contents, and kept."""
+
+    python: Annotated[
+        Annotated[str, Meta(pattern=r"^3\.[0-9]{1,2}(\.[0-9]{1,3})?$", description="A version, e.g. 3.12.")] | None,
+        Meta(description="Version that the node must have; that of its agent if absent."),
+    ] = None
+    requirements: Annotated[_InCode | None, Meta(description="A requirements file in the code.")] = None
+    lock: Annotated[
+        _InCode | None, Meta(description="A `uv.lock` in the code, beside its pyproject.toml: exactly these packages.")
+    ] = None
+    packages: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=512, pattern=r"^[A-Za-z0-9][^\x00-\x1f]*$")], ...],
+        Meta(max_length=PACKAGES_MAX, description="Requirements in words, e.g. `numpy>=2`."),
+    ] = ()
+    index_url: Annotated[
+        Annotated[str, Meta(max_length=2048, pattern="^https?://[^\\s]+$", description="An http(s) URL.")] | None,
+        Meta(description="Package index in place of the node's own."),
+    ] = None
+    wheels: Annotated[_InCode | None, Meta(description="A folder of wheels in the code: no index is asked.")] = None
+
+    def __post_init__(self) -> None:
+        if self.lock is not None and (self.requirements is not None or self.packages):
+            raise ValueError("`environment.lock` names every package, so it excludes `requirements` and `packages`")
+        if self.wheels is not None and self.index_url is not None:
+            raise ValueError("`environment.wheels` and `environment.index_url` exclude each other")
+
+
+class Artifact(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """Files that are kept when it has ended well, by their hash, with the tags of all that was read."""
+
+    name: Annotated[DataRef, Meta(description="Name of the data object that it becomes.")]
+    path: Annotated[_InCode, Meta(description="A file or folder in the working folder.")]
+    keep_days: Annotated[Annotated[float, Meta(gt=0, le=KEEP_DAYS_MAX)], Meta(description="How long it is kept.")] = (
+        KEEP_DAYS_DEFAULT
+    )
+
+
 class WorkloadSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, gc=False):
     """A piece of work. Without a command it is a reservation: it holds its GPUs until it is stopped."""
 
@@ -335,10 +391,21 @@ class WorkloadSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     carbon: Annotated[CarbonPreferences, Meta(description="When and where it may run for cleaner power.")] = (
         CarbonPreferences()
     )
-    image: Annotated[
-        Annotated[str, Meta(max_length=512)] | None,
-        Meta(description="Kept for the public clients; the local engine runs no images."),
+    code: Annotated[
+        DataRef | None,
+        Meta(description="Uploaded code that its working folder begins with; `harch run` packs and names it."),
     ] = None
+    environment: Annotated[
+        Environment | None, Meta(description="Python and packages; those of the node's agent if absent.")
+    ] = None
+    image: Annotated[
+        Annotated[str, Meta(min_length=1, max_length=512)] | None,
+        Meta(description="OCI image that it runs in: `registry/name:tag`, `…@sha256:…`, or `data:NAME`."),
+    ] = None
+    artifacts: Annotated[
+        tuple[Artifact, ...],
+        Meta(max_length=ARTIFACTS_MAX, description="What is kept of its working folder when it has ended well."),
+    ] = ()
     labels: Annotated[dict[str, str], Meta(max_length=64, description="Key-value pairs to filter workloads by.")] = {}
 
     def __post_init__(self) -> None:
@@ -354,11 +421,29 @@ class WorkloadSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise ValueError("`outputs` carry the tags of what was read, so they need `data`")
         if len(set(self.outputs)) < len(self.outputs):
             raise ValueError("`outputs` has a duplicate name")
+        kept = [artifact.name for artifact in self.artifacts]
+        if len({*kept, *self.outputs}) < len(kept) + len(self.outputs):
+            raise ValueError("`artifacts` and `outputs` have a duplicate name")
+        if self.artifacts and not self.command:
+            raise ValueError("`artifacts` are files of a process, so they need a `command`")
         if self.carbon.may_wait:
             if self.turn_class is not SchedulingClass.TRAINING:
                 raise ValueError(f"work of class {self.turn_class} never waits for power: leave slack and deadline out")
             if self.carbon.finish_by is not None and self.expected_s is None:
                 raise ValueError("`carbon.finish_by` needs to know how long it runs: give `carbon.duration_s`")
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Names or ids of every data object that it is given: its data, its code, and the image if that is one."""
+        extra = [ref for ref in (self.code, self.image_data) if ref is not None]
+        return (*self.data, *extra) if extra else self.data
+
+    @property
+    def image_data(self) -> str | None:
+        """The data object that holds its image, if one does."""
+        if self.image is None or not self.image.startswith(IMAGE_DATA_PREFIX):
+            return None
+        return self.image.removeprefix(IMAGE_DATA_PREFIX)
 
     @property
     def gpus_total(self) -> int:

@@ -51,6 +51,8 @@ class CatalogEntry(Struct, frozen=True, kw_only=True):
     sha256: str = ""
     made_by: str = ""  # the workload that produced it; empty if somebody registered it
     home: str = ""  # the hub whose catalog has it; empty if this one has. Kept here for work of that hub only.
+    content: str = ""  # the digest of its tree, if HarchOS holds its bytes
+    expires_at: datetime | None = None  # from then on it may be forgotten, with its content; None: kept until removed
 
 
 class AgentKey(Struct, frozen=True, kw_only=True):
