@@ -11,14 +11,29 @@ from documents import DOCS
 
 from harch.workloads.check import workload_schema, workload_schema_text
 from harch.workloads.file import parse_workloads
-from harch.workloads.spec import CarbonPreferences, Gang, Resources, Topology, WorkloadSpec
+from harch.workloads.spec import (
+    Artifact,
+    CarbonPreferences,
+    Environment,
+    Gang,
+    Resources,
+    Topology,
+    WorkloadSpec,
+)
 
 PAGE = (DOCS / "reference" / "workload.md").read_text("utf-8")
 (EXAMPLE,) = re.findall(r"^```yaml\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 FIELDS = [field.encode_name for field in msgspec.structs.fields(WorkloadSpec)]
 GROUPS = {
     name: [field.encode_name for field in msgspec.structs.fields(type_)]
-    for name, type_ in (("resources", Resources), ("topology", Topology), ("gang", Gang), ("carbon", CarbonPreferences))
+    for name, type_ in (
+        ("resources", Resources),
+        ("topology", Topology),
+        ("gang", Gang),
+        ("carbon", CarbonPreferences),
+        ("environment", Environment),
+        ("artifacts", Artifact),
+    )
 }
 
 
@@ -27,7 +42,9 @@ def test_the_example_shows_every_field_with_a_value_of_its_own() -> None:
     documents = list(yaml.safe_load_all(EXAMPLE))
     assert set().union(*documents) - {"kind"} == set(FIELDS)
     for group, names in GROUPS.items():
-        assert set().union(*(document.get(group, {}) for document in documents)) == set(names)
+        shown = [document.get(group, {}) for document in documents]
+        tables = [table for one in shown for table in (one if isinstance(one, list) else [one])]
+        assert set().union(*tables) == set(names)
     assert len(specs) == len(documents)
 
 

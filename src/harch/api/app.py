@@ -37,6 +37,8 @@ from harch.api.routes import (
     series,
     workloads,
 )
+from harch.api.routes.content import agents as content_of_agents
+from harch.api.routes.content import people as content_of_people
 from harch.api.routes.context import RouteContext
 from harch.base.clock import Clock, SystemClock
 from harch.base.errors import HarchError
@@ -183,6 +185,8 @@ def create_app(
         quotas,
         secrets,
         audit,
+        content_of_people,
+        content_of_agents,
         data,
         policies,
         carbon,

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from harch.api.access import identify, require_agent
 from harch.api.errors import error_body, error_headers, internal_fault
 from harch.api.hub_port import HubPort
+from harch.api.limits import LARGE_BODIES
 from harch.api.submit import Submission
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
@@ -302,7 +303,7 @@ class Front:
 
     async def _behind(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
         request_id = self._request_id(scope)
-        if declared_bytes(scope) > self._limits.body_bytes_max:
+        if declared_bytes(scope) > LARGE_BODIES.get(path, self._limits.body_bytes_max):
             await self._refuse(too_large(self._limits), scope, receive, send, request_id)
             return
         finished = False

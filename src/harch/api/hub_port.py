@@ -29,6 +29,16 @@ from harch.sovereignty.policy.evaluation import PastDecision
 from harch.sovereignty.tags import DataKind
 from harch.wire.audit import AcceptedLoss
 from harch.wire.carbon import CarbonPlanView, GridForecast, HubReport, JobCarbon, PowerView
+from harch.wire.content import (
+    ChunksStored,
+    Collected,
+    ContentCheck,
+    ContentStatus,
+    FilesPlaced,
+    FilesRequest,
+    TransferView,
+    TreeView,
+)
 from harch.wire.data import AuthorityView, DataLineage, DataView, DataWhere
 from harch.wire.energy import BidList, BookView, PlanView, PricesView
 from harch.wire.events import EventRecord
@@ -182,11 +192,45 @@ class DataPort(Protocol):
 
     def where(self, ref: str, *, tenant: str | None) -> DataWhere: ...
 
+    async def remove(self, ref: str, *, tenant: str | None, actor: str) -> DataView: ...
+
     def authorities(self) -> list[AuthorityView]: ...
 
     async def add_authority(self, name: str, public_key: str, *, actor: str) -> AuthorityView: ...
 
     async def remove_authority(self, name: str, *, actor: str) -> None: ...
+
+
+class ContentPort(Protocol):
+    """One hub's content: chunks in, trees out, files of work; see `hub.content.service`."""
+
+    async def missing(self, raw_ids: bytes, *, tenant: str) -> bytes: ...
+
+    async def put(self, body: bytes, *, tenant: str) -> ChunksStored: ...
+
+    async def tree(self, ref: str, *, tenant: str | None) -> TreeView | TransferView: ...
+
+    async def fetch(self, ref: str, raw_ids: bytes, *, tenant: str | None) -> bytes: ...
+
+    async def snapshot(self, workload: Workload, asked: FilesRequest) -> TreeView: ...
+
+    async def place(self, workload: Workload, asked: FilesPlaced) -> None: ...
+
+    async def status(self, *, tenant: str | None) -> ContentStatus: ...
+
+    async def collect(self, *, grace_s: float | None) -> Collected: ...
+
+    async def check(self) -> ContentCheck: ...
+
+    def workload_of_agent(self, caller: Principal, workload_id: str) -> Workload: ...
+
+    async def tree_for(self, workload: Workload, ref: str) -> TreeView | TransferView: ...
+
+    async def fetch_for(self, workload: Workload, ref: str, raw_ids: bytes) -> bytes: ...
+
+    async def image(self, workload: Workload, reference: str) -> TreeView: ...
+
+    async def put_image(self, workload: Workload, reference: str, digest: str) -> TreeView: ...
 
 
 class OperationsPort(Protocol):
@@ -292,6 +336,9 @@ class HubPort(Protocol):
 
     @property
     def data(self) -> DataPort: ...
+
+    @property
+    def content(self) -> ContentPort: ...
 
     @property
     def credentials(self) -> CredentialsPort: ...
@@ -413,6 +460,7 @@ class HubPort(Protocol):
         offset: int,
         bytes_max: int,
         since_s: float | None = None,
+        preparation: bool = False,
     ) -> LogPage: ...
 
     async def attach_agent(self, link: AgentLink, *, key_id: str) -> None:

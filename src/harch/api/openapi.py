@@ -26,8 +26,10 @@ from harch.api.errors import ErrorBody
 from harch.api.routes.audit import AuditPage, CheckpointKept, CheckpointOffer, LossAccepted
 from harch.api.routes.carbon_clients import CarbonDashboard, CarbonMetrics, CleanestHubRequest, OptimizeRequest
 from harch.api.routes.closing import ClosureRequest, HubAction
+from harch.api.routes.content.agents import ImageNamed
+from harch.api.routes.content.people import FilesArePlaced
 from harch.api.routes.context import reply
-from harch.api.routes.data import AuthorityKey, AuthorityRemoved, NewTag
+from harch.api.routes.data import AuthorityKey, AuthorityRemoved, DataRemovedReply, NewTag
 from harch.api.routes.emissions import (
     EmissionsData,
     EmissionsForecast,
@@ -72,6 +74,17 @@ from harch.placement.explanation import Explanation
 from harch.sovereignty.audit.checkpoints import SignedCheckpoint
 from harch.wire.audit import AuditLoss, SigningKey
 from harch.wire.carbon import CarbonPlanView, GridForecast, HubReport, JobCarbon, PowerList
+from harch.wire.content import (
+    ArtifactView,
+    ChunksStored,
+    Collected,
+    ContentCheck,
+    ContentStatus,
+    FilesPlaced,
+    FilesRequest,
+    TransferView,
+    TreeView,
+)
 from harch.wire.data import AuthorityView, DataLineage, DataView, DataWhere
 from harch.wire.energy import BidList, BookView, PlanView, PricesView
 from harch.wire.events import EventPage
@@ -220,6 +233,18 @@ _SCHEMAS: tuple[Any, ...] = (
     Page[AuthorityView],
     AuthorityKey,
     AuthorityRemoved,
+    DataRemovedReply,
+    TreeView,
+    TransferView,
+    ChunksStored,
+    ContentStatus,
+    Collected,
+    ContentCheck,
+    FilesRequest,
+    FilesPlaced,
+    FilesArePlaced,
+    Page[ArtifactView],
+    ImageNamed,
     PolicyStatus,
     DecisionList,
     World,

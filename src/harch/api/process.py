@@ -146,6 +146,7 @@ async def serve_hub(config: HubConfig, *, listening: Callable[[int], None] | Non
             settings=config.turn_settings(),
             identity=identity,
             listen=config.peer_listen,
+            bulk_port=config.ports.bulk(config.index),
             leases=config.leases,
             sentinel=SentinelClient(config.telemetry_url, config.state_dir / SENTINEL_KEY),
             tracing=tracing,

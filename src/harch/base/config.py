@@ -9,7 +9,7 @@ from pathlib import Path
 from harch.base.errors import HarchError
 
 PORT_BASE_DEFAULT = 7700
-PORT_STRIDE_DEFAULT = 10  # up to ten hubs: APIs 7701-7710, telemetry 7711-7720, peer links 7721-7730
+PORT_STRIDE_DEFAULT = 10  # up to ten hubs: APIs from 7701, telemetry 7711, peer links 7721, bulk 7731
 SENTINEL_SWITCH = "HARCH_SENTINEL"  # `off` runs hubs without it
 # Gang rendezvous ports, one range per hub, above everything else HarchOS listens on.
 GANG_PORTS_OFFSET, GANG_PORTS_PER_HUB = 1000, 200
@@ -30,6 +30,9 @@ class Ports:
 
     def peer(self, index: int) -> int:
         return self.base + 1 + 2 * self.stride + index
+
+    def bulk(self, index: int) -> int:
+        return self.base + 1 + 3 * self.stride + index
 
     def gang_range(self, index: int) -> tuple[int, int]:
         """First and last port that gangs of this hub may use to find each other."""

@@ -56,6 +56,10 @@ def pending_jobs() -> list[CompileJob]:
 
         if not is_compiled("placement", compiled.SOURCES):
             jobs.append(CompileJob("placement", 1, kernels.compile_placement))
+        from harch.content import chunking, chunking_kernels
+
+        if not is_compiled("content", chunking_kernels.SOURCES):
+            jobs.append(CompileJob("content", 1, chunking.compile_kernel))
     if not missing_packages():
         from harch.sentinel import jit, warmup
 

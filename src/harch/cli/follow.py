@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from harch.base.clock import SystemClock
 from harch.cli.output import clean, note
 from harch.cli.remote import hub_suffix
+from harch.cli.views.progress import progress_line
 
 if TYPE_CHECKING:
     from harch.sdk import Client, Workload
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _WHY_EVERY_S = 5.0  # how often a waiting workload is asked for its reason
 _END_SETTLES_S = 1.0
 _WHY_FIRST_S = 1.0  # most start sooner than this; then no reason is worth printing
+_WAITING = ("pending", "scheduled")
 
 
 def follow(client: Client, workload: Workload, *, rank: int = 0, offset: int = 0) -> Workload:
@@ -34,7 +36,9 @@ def follow(client: Client, workload: Workload, *, rank: int = 0, offset: int = 0
             return client.workloads.wait(workload.id)  # no process, so no output
         if workload.started_at is not None:
             # Ends with the task, or with the hub: then the rest is read once the hub is back.
-            offset += _copy_log(client, workload, rank, offset)
+            offset += copy_log(
+                client.workloads.logs(workload.id, rank=rank, attempt=workload.attempt, offset=offset, follow=True)
+            )
         if workload.is_final:
             return workload
         workload = _seen_after(client, workload)
@@ -52,18 +56,50 @@ def _seen_after(client: Client, workload: Workload) -> Workload:
 
 
 def wait_to_start(client: Client, workload: Workload) -> Workload:
-    """Returns once it runs or has ended; meanwhile tells, once per reason, why it waits."""
-    until: Callable[[Workload], bool] = lambda now: now.status not in ("pending", "scheduled")  # noqa: E731
+    """Returns once it runs or has ended; meanwhile tells, once per reason, why it waits, and what is prepared."""
     reported, pause_s = "", _WHY_FIRST_S
-    while not until(workload):
+    while workload.status in _WAITING:
+        if workload.preparing:
+            workload, reported = _wait_for_preparation(client, workload), ""
+            continue
         try:
-            return client.workloads.wait(workload.id, until=until, timeout_s=pause_s)
+            workload = client.workloads.wait(workload.id, until=_is_under_way, timeout_s=pause_s)
         except TimeoutError:
             why = client.workloads.why(workload.id)
             if why.sentence != reported:
                 note(f"waiting: {clean(why.sentence)}")
             reported, pause_s = why.sentence, _WHY_EVERY_S
     return workload
+
+
+def _is_under_way(workload: Workload) -> bool:
+    return bool(workload.preparing) or workload.status not in _WAITING
+
+
+def _wait_for_preparation(client: Client, workload: Workload) -> Workload:
+    """Names each step once; a terminal also sees how far it is."""
+    step = ""
+    with progress_line("preparing") as line:
+        while workload.preparing and workload.status in _WAITING:
+            seen = workload.preparing
+            text = f"preparing: {clean(seen)}"
+            if seen.partition(":")[0] != step:
+                step = seen.partition(":")[0]
+                line.echo(text, err=True)
+            line.update(0, None, text)
+            workload = client.workloads.wait(workload.id, until=_is_past(seen))
+    return workload
+
+
+def _is_past(preparing: str) -> Callable[[Workload], bool]:
+    return lambda now: now.preparing != preparing or now.status not in _WAITING
+
+
+def state_of(workload: Workload) -> str:
+    """In one word, as lists show it."""
+    if workload.stopping:
+        return "stopping"
+    return "preparing" if workload.preparing and workload.status == "scheduled" else workload.status
 
 
 def how_it_ended(workload: Workload) -> str:
@@ -77,9 +113,10 @@ def how_to_go_on(workload: Workload, hub: str | None) -> str:
     return f"  follow it:  harch logs {workload.id} -f{suffix}\n  stop it:    harch stop {workload.id}{suffix}"
 
 
-def _copy_log(client: Client, workload: Workload, rank: int, offset: int) -> int:
+def copy_log(pieces: Iterable[bytes]) -> int:
+    """To stdout, piece by piece as it comes. Answers how many bytes that were."""
     copied = 0
-    for piece in client.workloads.logs(workload.id, rank=rank, attempt=workload.attempt, offset=offset, follow=True):
+    for piece in pieces:
         sys.stdout.buffer.write(piece)
         sys.stdout.buffer.flush()
         copied += len(piece)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _SECONDS = {"ms": 0.001, "": 1, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 604800}
 _GIGABYTES = {"": 1.0, "mb": 1e-3, "gb": 1.0, "tb": 1e3}
+BYTES_BY_UNIT = {"": 1.0, "b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
 _QUANTITY = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([a-zA-Z]*)\s*")
 _UNIX_TIME_MIN = 1e9  # below that, a bare number is seconds
 
@@ -103,6 +104,7 @@ DURATION = _Quantity("duration", _SECONDS, _DURATION_EXAMPLE)
 MOMENT_AGO = _Moment(-1, "10m (that long ago) or 2026-12-24T06:00:00Z")
 MOMENT_AHEAD = _Moment(1, "6h (from now) or 2026-12-24T06:00:00Z")
 MEMORY = _Quantity("size", _GIGABYTES, "512MB, 16GB or 1TB")
+SIZE = _Quantity("size", BYTES_BY_UNIT, "500MB or 2GB")
 
 
 def env_pairs(words: Iterable[str]) -> dict[str, str]:

@@ -41,6 +41,8 @@ VERBS = (
     CliVerb("Run work", "show", "workloads.show:show_command", "Show everything about a workload."),
     CliVerb("Run work", "why", "workloads.apply:why_command", "Explain why a workload runs where it runs, or waits."),
     CliVerb("Run work", "logs", "workloads.logs:logs_command", "Print the output of a workload."),
+    CliVerb("Run work", "cp", "workloads.cp", "Copy files from the working folder of a workload, or into it."),
+    CliVerb("Run work", "artifacts", "workloads.artifacts", "List and fetch what work has left to be kept."),
     CliVerb("Run work", "wait", "workloads.show:wait_command", "Wait until workloads run, or have ended."),
     CliVerb("Run work", "stop", "workloads.control:stop_command", "Stop workloads."),
     CliVerb("Run work", "pause", "workloads.control:pause_command", "Pause workloads; they keep their GPUs."),
@@ -98,6 +100,7 @@ VERBS = (
         "Run HarchOS", "hub", "operate.hub", "Run a hub; found or join a federation; cordon, drain or retire a hub."
     ),
     CliVerb("Run HarchOS", "agent", "operate.agent", "Run the agent of one or more nodes."),
+    CliVerb("Run HarchOS", "content", "operate.content", "Show, collect and check the content store of a hub."),
     CliVerb(
         "Run HarchOS",
         "login",

@@ -28,6 +28,7 @@ STYLES = {
     "draining": "yellow",
     "warning": "yellow",
     "pending": "yellow",
+    "preparing": "yellow",
     "paused": "yellow",
 }
 

@@ -50,21 +50,36 @@ def chunk_id(raw: bytes | memoryview) -> bytes:
     return blake3.blake3(raw).digest()
 
 
-def pack_chunk(raw: bytes | memoryview, *, chunk: bytes | None = None) -> ChunkFrame:
+def compressor() -> zstandard.ZstdCompressor:
+    """For many chunks, one after the other in one thread: making one costs more than a small chunk."""
+    return zstandard.ZstdCompressor(level=COMPRESSION_LEVEL)
+
+
+def decompressor() -> zstandard.ZstdDecompressor:
+    """As `compressor`."""
+    return zstandard.ZstdDecompressor()
+
+
+def pack_chunk(
+    raw: bytes | memoryview, *, chunk: bytes | None = None, by: zstandard.ZstdCompressor | None = None
+) -> ChunkFrame:
     """`chunk`: its name, if the caller has computed it already."""
     name = chunk if chunk is not None else chunk_id(raw)
-    packed = zstandard.ZstdCompressor(level=COMPRESSION_LEVEL).compress(raw)
+    packed = (by or compressor()).compress(raw)
     if len(packed) <= INCOMPRESSIBLE_SHARE * len(raw):
         return ChunkFrame(name, len(raw), Codec.ZSTD, packed)
     return ChunkFrame(name, len(raw), Codec.RAW, bytes(raw))
 
 
-def unpack_chunk(frame: ChunkFrame) -> bytes:
+def unpack_chunk(frame: ChunkFrame, *, by: zstandard.ZstdDecompressor | None = None) -> bytes:
     """Its raw bytes. Raises E1101 unless they are what its name says."""
     raw = frame.payload
     if frame.codec is Codec.ZSTD:
         try:
-            raw = zstandard.ZstdDecompressor().decompress(frame.payload, max_output_size=frame.size)
+            # A payload that tells its own size is given that much memory, whatever the limit: so it is asked first.
+            if zstandard.frame_content_size(frame.payload) not in (frame.size, -1):
+                raise _damaged(frame.id, "it would not have the size that it claims")
+            raw = (by or decompressor()).decompress(frame.payload, max_output_size=frame.size, allow_extra_data=False)
         except zstandard.ZstdError as error:
             raise _damaged(frame.id, f"it cannot be decompressed: {error}") from error
     if len(raw) != frame.size or chunk_id(raw) != frame.id:

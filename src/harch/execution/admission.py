@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harch.base.errors import InvariantBroken
-from harch.execution.protocol import TaskSpec
+from harch.content.model import is_digest
+from harch.execution.protocol import ContentUse, TaskSpec
 from harch.execution.sandbox import SandboxMode, is_inside
 from harch.execution.taskdir import is_safe_id
 from harch.sovereignty.gates import AccessRequest, before_load
 from harch.sovereignty.geography import SiteSafeguards, site_of
 from harch.sovereignty.jurisdiction_file import jurisdictions_in_force
 
+_DATA_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._ -]{0,126}[A-Za-z0-9])?")
 _SECRET_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 COMMAND_BYTES_MAX = 1024 * 1024  # program, arguments and environment together; the kernel's own limit is near
 
@@ -82,6 +84,15 @@ def check_tags(task: TaskSpec, premises: Premises) -> str:
     return f"E0907 {reasons}"[:REASON_CHARS_MAX]
 
 
+def leaves_what_may_not_rest(task: TaskSpec, premises: Premises) -> bool:
+    """By the agent's own declarations, whatever the hub says: what the task writes has to go when it ends."""
+    if not task.data:
+        return False
+    request = AccessRequest(id=task.key.workload_id, countries_allowed=task.countries_allowed, reads=task.data)
+    own = site_of(task.node_id, premises.country, jurisdictions_in_force(), premises.safeguards)
+    return before_load(request, own).scrub_after
+
+
 def check_sandbox(task: TaskSpec, premises: Premises) -> str:
     """An agent that must confine tasks and cannot does not even start; this is the second look."""
     return f"E0312 {premises.unconfined}" if premises.unconfined else ""
@@ -130,6 +141,29 @@ def check_working_dir(task: TaskSpec, premises: Premises) -> str:
     return ""
 
 
+def check_contents(task: TaskSpec, premises: Premises) -> str:
+    """What has no tag is not fetched, and nothing is fetched to a place that it may not have."""
+    tagged = {data.id for data in task.data}
+    for content in task.contents:
+        if content.data_id not in tagged:
+            return f"E0907 {content.name}: nobody has said what its tag permits"
+        if not is_digest(content.digest):
+            return f"E0201 {content.name}: `{content.digest[:80]}` is not a digest"
+    names = [content.name for content in task.contents if content.use is ContentUse.DATA]
+    if len(set(names)) < len(names) or not all(_DATA_NAME.fullmatch(name) for name in names):
+        return "E0201 the names of its data cannot be file names in one folder"
+    for use in (ContentUse.CODE, ContentUse.IMAGE):
+        if sum(content.use is use for content in task.contents) > 1:
+            return f"E0201 it has more than one {use.value}"
+    has_code = any(content.use is ContentUse.CODE for content in task.contents)
+    if has_code and task.working_dir is not None:
+        return "E0201 it works in a shared folder, `working_dir`, where its code would be mixed with other files"
+    has_image = bool(task.image) or any(content.use is ContentUse.IMAGE for content in task.contents)
+    if has_image and task.environment is not None:
+        return "E0201 an image brings its own packages, so `image` excludes `environment`"
+    return ""
+
+
 # Residency and tags first: no later rule may even look at a task that must not be here.
 CHECKS: tuple[Check, ...] = (
     check_residency,
@@ -139,6 +173,7 @@ CHECKS: tuple[Check, ...] = (
     check_command,
     check_lease,
     check_working_dir,
+    check_contents,
 )
 
 
@@ -146,12 +181,16 @@ CHECKS: tuple[Check, ...] = (
 
 
 PROCESS_SLOTS_DEFAULT = 64
+GB = 10**9
+CACHE_BYTES_DEFAULT = 50 * GB
+KEPT_WORK_BYTES_DEFAULT = 20 * GB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
     """`node_ids` empty: all nodes of the hub. `share`: folders that tasks may work in. `hide`: folders that no task
-    may see, e.g. the hub's state; the agent's own is always hidden. `safeguards`: what is declared of these nodes."""
+    may see, e.g. the hub's state; the agent's own is always hidden. `safeguards`: what is declared of these nodes.
+    `cache_bytes`: what fetched content, environments and images may take; `kept_work_bytes`: files of ended tasks."""
 
     hub_url: str
     api_key: str
@@ -167,3 +206,5 @@ class AgentConfig:
     stop_tasks_on_exit: bool = False
     sandbox: SandboxMode = "auto"
     safeguards: SiteSafeguards = NOTHING_DECLARED
+    cache_bytes: int = CACHE_BYTES_DEFAULT
+    kept_work_bytes: int = KEPT_WORK_BYTES_DEFAULT

@@ -10,9 +10,11 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from harch.base.clock import Clock
 from harch.base.errors import REGISTRY, HarchError
-from harch.execution.admission import Premises, refusal
+from harch.execution.admission import Premises, leaves_what_may_not_rest, refusal
 from harch.execution.lease import TaskLease
 from harch.execution.protocol import (
     PROTOCOL_VERSION,
@@ -21,17 +23,21 @@ from harch.execution.protocol import (
     AgentMessage,
     AgentRefused,
     ExtendLease,
+    FilesAnswer,
     Forget,
     HubMessage,
     KnownTask,
     PauseTask,
+    PlaceFiles,
     ReadTaskLog,
     ResumeTask,
+    SnapshotFiles,
     StartTask,
     StopTask,
     TaskEnded,
     TaskKey,
     TaskLogChunk,
+    TaskPreparing,
     TaskSpec,
     TaskStarted,
 )
@@ -40,7 +46,10 @@ from harch.workloads.lifecycle import ExitReason
 
 
 class EngineEvents(Protocol):
-    """What an engine tells the agent; called from the event loop, `started` before `ended`, `ended` exactly once."""
+    """What an engine tells the agent; called from the event loop: `preparing` at any time before `started`, that before
+    `ended`, and `ended` exactly once."""
+
+    def task_preparing(self, message: TaskPreparing) -> None: ...
 
     def task_started(self, key: TaskKey, at: datetime) -> None: ...
 
@@ -87,9 +96,13 @@ log = logging.getLogger(__name__)
 
 
 class ProcessEngine(TaskEngine, Protocol):
-    """An engine whose tasks have output."""
+    """An engine whose tasks have output and files. Answers about files come later, on the event loop."""
 
     def read_log(self, request: ReadTaskLog) -> TaskLogChunk: ...
+
+    def snapshot_files(self, request: SnapshotFiles, answer: Callable[[FilesAnswer], None]) -> None: ...
+
+    def place_files(self, request: PlaceFiles, answer: Callable[[FilesAnswer], None]) -> None: ...
 
 
 class Agent:
@@ -101,6 +114,8 @@ class Agent:
         self._engines: tuple[TaskEngine, ...] = ()
         self._ends: dict[TaskKey, TaskEnded] = {}  # reported, not yet acknowledged
         self._outbox: list[AgentMessage] = []
+        self._preparing: dict[TaskKey, TaskPreparing] = {}  # the latest of each, not yet told
+        self._connections = 0
         self._stopping = False
         self.wake: Callable[[], None] = lambda: None
 
@@ -131,10 +146,14 @@ class Agent:
         """A new connection: what was meant for the old one is void, and every end that is not safe is reported
         again."""
         self._outbox = list(self._ends.values())
+        self._connections += 1
         self.wake()
 
     def take_outbox(self, count_max: int) -> list[AgentMessage]:
         taken, self._outbox = self._outbox[:count_max], self._outbox[count_max:]
+        if not self._outbox:
+            taken += self._preparing.values()
+            self._preparing.clear()
         return taken
 
     @property
@@ -177,6 +196,8 @@ class Agent:
                         engine.forget(key)
             case ReadTaskLog():
                 self._read_log(message)
+            case SnapshotFiles() | PlaceFiles():
+                self._handle_files(message)
             case AgentRefused(code, text):
                 raise HarchError(code if code in REGISTRY else "E1001", f"the hub refuses this agent: {text}")
 
@@ -193,6 +214,8 @@ class Agent:
         else:
             if self._spans is not None:
                 self._spans.ordered(task)
+            if not task.scrub_after and leaves_what_may_not_rest(task, self._premises):
+                task = replace(task, scrub_after=True)  # the hub sees it otherwise, and the stricter one is obeyed
             self._engines[0 if task.command else 1].start(task)
 
     def _stop(self, order: StopTask) -> None:
@@ -217,15 +240,33 @@ class Agent:
         if self._local is not None:
             self._say(self._local.read_log(request))
 
+    def _handle_files(self, request: SnapshotFiles | PlaceFiles) -> None:
+        connection = self._connections
+
+        def answer(answered: FilesAnswer) -> None:
+            if connection == self._connections:  # on another one the number may be that of another question
+                self._say(answered)
+
+        if self._local is not None and isinstance(request, SnapshotFiles):
+            self._local.snapshot_files(request, answer)
+        elif self._local is not None and isinstance(request, PlaceFiles):
+            self._local.place_files(request, answer)
+
     def _owner(self, key: TaskKey) -> TaskEngine | None:
         return next((engine for engine in self._engines if engine.is_running(key)), None)
 
     # What the engines say
 
+    def task_preparing(self, message: TaskPreparing) -> None:
+        self._preparing[message.key] = message
+        self.wake()
+
     def task_started(self, key: TaskKey, at: datetime) -> None:
+        self._preparing.pop(key, None)
         self._say(TaskStarted(key=key, at=at))
 
     def task_ended(self, end: TaskEnded) -> None:
+        self._preparing.pop(end.key, None)
         self._ends[end.key] = end
         self._say(end)
 

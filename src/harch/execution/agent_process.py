@@ -26,6 +26,7 @@ from harch.base.tracing.tracer import Tracing
 from harch.execution import cgroups, sandbox
 from harch.execution.admission import AgentConfig, Premises
 from harch.execution.agent import Agent
+from harch.execution.content.node import NodeContent
 from harch.execution.local_engine import LocalEngine
 from harch.execution.modelled_engine import ModelledEngine
 from harch.execution.preparation import Preparation, StateFolder
@@ -39,6 +40,7 @@ from harch.execution.protocol import (
     encode_frame,
 )
 from harch.execution.task_spans import TaskSpans
+from harch.execution.trash import Trash
 
 CONNECT_PATH = "/v1/agents/connect"
 CONNECT_TIMEOUT_S = 5.0
@@ -205,10 +207,16 @@ async def _serve(config: AgentConfig, state: StateFolder, stop: asyncio.Event, s
     limits = cgroups.detect(state.tag)
     premises = Premises(config.country, frozenset(config.node_ids), shared, hidden, config.safeguards, box.refusal)
     agent = Agent(premises, clock, spans)
-    local = LocalEngine(Preparation(state, box, limits, hidden), agent, clock, process_slots=config.process_slots)
+    trash = Trash(state.trash)
+    trash.empty()
+    content = NodeContent(config, state, premises, box, clock, trash)
+    content.open()
+    preparation = Preparation(state, box, limits, hidden)
+    local = LocalEngine(preparation, content, agent, clock, trash, process_slots=config.process_slots)
     modelled = ModelledEngine(agent, clock)
     agent.use(local, modelled)
-    features = {**box.features(), **limits.features()}
+    tools = await asyncio.to_thread(content.find_tools)
+    features = {**box.features(), **limits.features(), **tools.features()}
 
     def say_hello() -> AgentHello:
         return agent.hello(
@@ -238,6 +246,7 @@ async def _serve(config: AgentConfig, state: StateFolder, stop: asyncio.Event, s
             task.cancel()
         await asyncio.gather(talking, waiting, return_exceptions=True)
         local.close()
+        content.close()
         modelled.close()
         limits.close()
         state.close()

@@ -27,7 +27,12 @@ def boot_s() -> float:
 
 
 def die_with_parent() -> None:
-    _libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    signal_with_parent(signal.SIGKILL)
+
+
+def signal_with_parent(signum: int) -> None:
+    """Sent to this process when the thread that started it ends."""
+    _libc.prctl(PR_SET_PDEATHSIG, int(signum))
 
 
 def adopt_orphans() -> None:
@@ -158,3 +163,15 @@ def _write(path: str, text: str) -> bool:
     finally:
         os.close(fd)
     return True
+
+
+def flush_disk(path: str) -> None:
+    """All that was written to the disk which holds this path, so that it survives a power cut."""
+    try:
+        fd = os.open(path, os.O_RDONLY)
+    except OSError:
+        return
+    try:
+        _libc.syncfs(fd)
+    finally:
+        os.close(fd)

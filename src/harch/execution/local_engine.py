@@ -1,7 +1,7 @@
 """How does a task run as a process on this machine?
 
-Through a supervisor of its own, which outlives the agent; its output is kept within a limit, and what it wrote is
-scrubbed before its end is reported.
+Prepared first, if it needs anything, and then through a supervisor of its own, which outlives the agent. Its end is
+told when its results are at the hub, and what may not rest here is deleted.
 """
 
 from __future__ import annotations
@@ -11,124 +11,43 @@ import contextlib
 import errno
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
-from msgspec.structs import replace
 
 from harch.base.clock import Clock
-from harch.base.errors import InvariantBroken
+from harch.base.errors import HarchError, InvariantBroken
 from harch.execution import kernel
 from harch.execution.agent import EngineEvents
-from harch.execution.preparation import Preparation, StateFolder, identity
-from harch.execution.protocol import KnownTask, ReadTaskLog, TaskEnded, TaskKey, TaskLogChunk, TaskSpec
-from harch.execution.spool import offset_since, read_spool
-from harch.execution.taskdir import EndRecord, StopOrder, SupervisorLine, TaskDir, folder_name, key_of, standing
+from harch.execution.artifact_keeper import ArtifactKeeper
+from harch.execution.content.cancellation import Cancellation
+from harch.execution.content.node import NodeContent
+from harch.execution.preparation import Preparation, PreparedContent, identity
+from harch.execution.preparing_tasks import PreparingTasks
+from harch.execution.protocol import (
+    FilesAnswer,
+    KnownTask,
+    PlaceFiles,
+    ReadTaskLog,
+    SnapshotFiles,
+    TaskEnded,
+    TaskKey,
+    TaskLogChunk,
+    TaskPreparing,
+    TaskSpec,
+)
+from harch.execution.task_leftovers import Scrubber, TaskLogs
+from harch.execution.taskdir import EndRecord, StopOrder, SupervisorLine, TaskDir, key_of, standing
+from harch.execution.trash import Trash
+from harch.execution.work_requests import WorkRequests, failed
 from harch.workloads.lifecycle import ExitReason
-
-# How is what a task wrote made to go away? Working folder and checkpoints, before anybody hears that it has ended.
-#
-# A folder that the node shares is not the agent's to delete, and the log stays: it is the record of what ran.
-
-
-class Scrubber:
-    """Deletes in a thread, because a task may have left a hundred thousand files. Needs a running event loop."""
-
-    def __init__(self, state: StateFolder, events: EngineEvents) -> None:
-        self._state, self._events = state, events
-        self._ordered: set[TaskKey] = set()
-        self._loop = asyncio.get_running_loop()
-        self.at_work: set[TaskKey] = set()  # ended, and not yet reported
-
-    def order(self, key: TaskKey, task_dir: TaskDir) -> None:
-        """To be scrubbed when it ends; the file is for the next agent, should this one die first."""
-        self._ordered.add(key)
-        with contextlib.suppress(OSError):  # a full disk takes no file, and excuses nothing
-            task_dir.write_scrub()
-
-    def report_end(self, task_dir: TaskDir, end: TaskEnded, *, running: Collection[TaskKey]) -> None:
-        """Tells the end; of a task that must be scrubbed, once that is done."""
-        if end.key not in self._ordered and not task_dir.scrub_requested:
-            self._events.task_ended(end)
-            return
-        folders = [task_dir.path / "work"]
-        if not any(other.workload_id == end.key.workload_id for other in running):  # else they still use it
-            folders.append(self._state.checkpoint(end.key))
-        self.at_work.add(end.key)
-        deletion = self._loop.run_in_executor(None, _delete, folders)
-        deletion.add_done_callback(lambda _: self._deleted(folders, end))
-
-    def _deleted(self, folders: list[Path], end: TaskEnded) -> None:
-        self._ordered.discard(end.key)
-        self.at_work.discard(end.key)
-        gone = not any(folder.exists() for folder in folders)
-        if not gone:
-            log.error("what task %s wrote could not be deleted", end.key)
-        self._events.task_ended(replace(end, scrubbed=gone))
-
-
-def _delete(folders: list[Path]) -> None:
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-# Whose output is still kept? Logs of running, ended and forgotten tasks, with a limit on the last.
-
-
-LOGS_MAX = 1_000
-LOG_BYTES_MAX = 4 * 1024**3
-READ_BYTES_MAX = 1024 * 1024
-
-
-class TaskLogs:
-    """Logs of forgotten tasks go oldest first, when there are too many or they grow too large."""
-
-    def __init__(self, state: StateFolder) -> None:
-        self._state = state
-        found = sorted((entry.stat().st_mtime, entry.name) for entry in os.scandir(state.logs))
-        self._kept = {name: _folder_bytes(state.logs / name) for _, name in found}  # oldest first
-        self._bytes = sum(self._kept.values())
-
-    def was_forgotten(self, key: TaskKey) -> bool:
-        return folder_name(key) in self._kept
-
-    def keep(self, key: TaskKey, log: Path) -> Iterator[Path]:
-        """Takes over the log of a task that is being forgotten; yields the folders to delete instead."""
-        name = folder_name(key)
-        if log.is_dir():
-            log.rename(self._state.logs / name)
-        else:  # also an empty one is remembered: its key must never start again
-            (self._state.logs / name).mkdir(exist_ok=True)
-        self._kept[name] = _folder_bytes(self._state.logs / name)
-        self._bytes += self._kept[name]
-        while len(self._kept) > LOGS_MAX or (self._bytes > LOG_BYTES_MAX and len(self._kept) > 1):
-            oldest = next(iter(self._kept))
-            self._bytes -= self._kept.pop(oldest)
-            yield self._state.logs / oldest
-
-    def read(self, key: TaskKey, offset: int, bytes_max: int, since_s: float | None) -> tuple[int, bytes, int]:
-        """(offset of the data, data, offset of the log's end so far)."""
-        name = folder_name(key)
-        folder = self._state.logs / name if name in self._kept else self._state.tasks / name / "log"
-        if since_s is not None:
-            offset = max(offset, offset_since(str(folder), since_s))
-        return read_spool(str(folder), offset, max(0, min(bytes_max, READ_BYTES_MAX)))
-
-
-def _folder_bytes(folder: Path) -> int:
-    return sum(entry.stat().st_size for entry in os.scandir(folder))
-
-
-# How does a task run as a process on this machine? Through a supervisor of its own, which outlives the agent.
-
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 ADOPT_TRIES_MAX, ADOPT_RETRY_S = 200, 0.01
@@ -153,14 +72,25 @@ class _Live:
 class LocalEngine:
     """Limits: `process_slots` tasks at a time. Must be made, and `recover`ed, inside a running event loop."""
 
-    def __init__(self, preparation: Preparation, events: EngineEvents, clock: Clock, *, process_slots: int) -> None:
-        self._preparation, self._events, self._clock = preparation, events, clock
-        self._state, self._process_slots = preparation.state, process_slots
+    def __init__(
+        self,
+        preparation: Preparation,
+        content: NodeContent,
+        events: EngineEvents,
+        clock: Clock,
+        trash: Trash,
+        *,
+        process_slots: int,
+    ) -> None:
+        self._preparation, self._content, self._events, self._clock = preparation, content, events, clock
+        self._state, self._trash, self._process_slots = preparation.state, trash, process_slots
         self._live: dict[TaskKey, _Live] = {}
+        self._preparing = PreparingTasks(content, self, clock)
+        self._keeper = ArtifactKeeper(content, self._report_end)
         self._scrubber = Scrubber(self._state, events)
         self._logs = TaskLogs(self._state)
+        self._files = WorkRequests()
         self._loop = asyncio.get_running_loop()
-        self._trashed = 0
 
     def recover(self) -> None:
         """Adopts what an earlier agent left: watches what lives, tells what ended, voids what never started."""
@@ -173,49 +103,60 @@ class LocalEngine:
                 self._recover_task(key, TaskDir(self._state.tasks / name))
         for name in set(self._preparation.cgroups.leftovers()) - set(names):
             kernel.remove_cgroups(self._preparation.cgroups.folders_of(name))
-        for folder in (*self._state.trash.iterdir(),):
-            self._delete(folder)
 
     def start(self, task: TaskSpec) -> None:
         key = task.key
         if self._logs.was_forgotten(key):
             self._refuse(key, ExitReason.LOST, "it has run and ended before, and the hub has acknowledged that")
             return
-        if len(self._live) >= self._process_slots:
+        if len(self._live) + len(self._preparing.keys) >= self._process_slots:
             self._refuse(key, ExitReason.NOT_STARTED, f"E0307 all {self._process_slots} process slots are in use")
             return
         task_dir = self._state.task(key)
         if task_dir.path.exists():
             return  # it has started already; the agent asks us only once, and this is the second lock on the door
         try:
-            self._preparation.prepare(task)
+            self._preparation.make_folder(task)
+            if task.needs_preparation:
+                self._preparing.begin(task, task_dir, self._preparation.limit(task))
+                return
+            self._preparation.complete(task, task_dir)
             self._launch(key, task_dir)
         except OSError as error:
-            code = "E1002" if error.errno == errno.ENOSPC else "E0307"
             self._preparation.clear(key)
             self._throw_away(task_dir.path)
-            self._refuse(key, ExitReason.NOT_STARTED, f"{code} it could not be prepared: {error}")
+            self._refuse(key, ExitReason.NOT_STARTED, _cannot_prepare(error))
 
     def stop(self, key: TaskKey, *, grace_s: float, reason: ExitReason, scrub: bool = False) -> None:
+        if scrub and self.is_running(key):
+            self._scrubber.order(key, self._state.task(key))
+        if key in self._preparing:
+            self._preparing.stop(key, reason)
+        elif key in self._keeper and reason is not ExitReason.AGENT_SHUTDOWN:
+            self._keeper.stop(key)
         live = self._live.get(key)
         if live is None:
             return
-        if scrub:
-            self._scrubber.order(key, live.task_dir)
         with contextlib.suppress(OSError):  # on a full disk the bare signal must do: it stops with the task's own grace
             live.task_dir.write_stop(StopOrder(reason, grace_s))
         self._signal(live, signal.SIGTERM)
 
     def pause(self, key: TaskKey) -> None:
+        if key in self._preparing:
+            self._preparing.pause(key)
         if live := self._live.get(key):
             self._signal(live, signal.SIGUSR1)
 
     def resume(self, key: TaskKey) -> None:
-        if live := self._live.get(key):
+        if key in self._preparing:
+            self._preparing.resume(key)
+        elif live := self._live.get(key):
             self._signal(live, signal.SIGUSR2)
 
     def extend_lease(self, key: TaskKey, until_s: float) -> None:
-        if live := self._live.get(key):
+        if key in self._preparing:
+            self._preparing.extend_lease(key, until_s)
+        elif live := self._live.get(key):
             try:
                 live.task_dir.extend_lease(until_s)
             except OSError as error:  # e.g. a full disk; the task stops at the deadline that it knows
@@ -223,50 +164,137 @@ class LocalEngine:
 
     def forget(self, key: TaskKey) -> None:
         task_dir = self._state.task(key)
-        if key in self._live or not task_dir.path.is_dir():
+        if self.is_running(key) or not task_dir.path.is_dir():
             return
         self._preparation.clear(key)
         # The ranks of a gang share the folder, and those that are starting need it. Whoever comes last removes it,
         # unless a task has put something there for the next attempt.
-        if all(other.workload_id != key.workload_id for other in self._live):
+        if all(other.workload_id != key.workload_id for other in self._with_folders):
             with contextlib.suppress(OSError):
                 self._state.checkpoint(key).rmdir()
         try:
             for folder in self._logs.keep(key, task_dir.path / "log"):
                 self._throw_away(folder)
+            if (task_dir.path / "started").exists() and not task_dir.scrub_requested and task_dir.work.is_dir():
+                self._content.kept_work.keep(key, task_dir.work)
             self._throw_away(task_dir.path)
         except OSError as error:  # the next agent start finds it as an ended task, tells it again, and tries again
             log.warning("%s could not be removed: %s", task_dir.path, error)
 
     def running(self) -> list[KnownTask]:
         known = {key: live.started_at for key, live in self._live.items()} | dict.fromkeys(self._scrubber.at_work)
-        return [KnownTask(key=key, running=True, started_at=started_at) for key, started_at in known.items()]
+        return [
+            *(KnownTask(key=key, running=True, started_at=started_at) for key, started_at in known.items()),
+            *(KnownTask(key=key, running=True, preparing=True) for key in self._preparing.keys),
+            *self._keeper.running(),
+        ]
 
     def is_running(self, key: TaskKey) -> bool:
-        return key in self._live or key in self._scrubber.at_work
+        return key in self._live or key in self._preparing or key in self._keeper or key in self._scrubber.at_work
 
     def read_log(self, request: ReadTaskLog) -> TaskLogChunk:
-        ended = request.key not in self._live  # asked before reading: what was written until then is all there
-        offset, data, end = self._logs.read(request.key, request.offset, request.bytes_max, request.since_s)
+        key, preparation = request.key, request.preparation
+        # Asked before reading: what was written until then is all there.
+        ended = key not in self._preparing and (preparation or key not in self._live)
+        offset, data, end = self._logs.read(
+            key, request.offset, request.bytes_max, request.since_s, preparation=preparation
+        )
         eof = ended and offset + len(data) >= end
         return TaskLogChunk(request_id=request.request_id, offset=offset, data=data, eof=eof)
 
+    def snapshot_files(self, request: SnapshotFiles, answer: Callable[[FilesAnswer], None]) -> None:
+        number, key = request.request_id, request.key
+        try:
+            work = self._work_of(key)
+        except HarchError as error:
+            answer(failed(number, error))
+            return
+
+        def snapshot(cancellation: Cancellation) -> FilesAnswer:
+            packed = self._content.snapshot(key, work, request.path, cancellation)
+            return FilesAnswer(
+                request_id=number, digest=packed.digest, size_bytes=packed.size_bytes, files=packed.files
+            )
+
+        self._files.submit(number, snapshot, answer)
+
+    def place_files(self, request: PlaceFiles, answer: Callable[[FilesAnswer], None]) -> None:
+        number, key = request.request_id, request.key
+        live = self._live.get(key)
+        spec = live.task_dir.launch_spec() if live is not None and live.started_at is not None else None
+        if spec is None:
+            hint = "files can be put into the working folder of a task while it runs"
+            answer(failed(number, HarchError("E0304", "the task does not run", hint=hint)))
+            return
+        work = Path(spec.cwd)
+
+        def place(cancellation: Cancellation) -> FilesAnswer:
+            size, files = self._content.place(key, work, request.path, request.ref, request.digest, cancellation)
+            return FilesAnswer(request_id=number, digest=request.digest, size_bytes=size, files=files)
+
+        self._files.submit(number, place, answer)
+
     def close(self) -> None:
+        self._preparing.close()
+        self._keeper.close()
+        self._files.close()
         for live in self._live.values():
             self._unwatch(live)
         self._live.clear()
+
+    # What becomes of tasks that are prepared
+
+    def told(self, message: TaskPreparing) -> None:
+        self._events.task_preparing(message)
+
+    def prepared(self, task: TaskSpec, task_dir: TaskDir, content: PreparedContent) -> None:
+        try:
+            self._preparation.complete(task, task_dir, content)
+            self._launch(task.key, task_dir)
+        except (OSError, HarchError) as error:
+            detail = _cannot_prepare(error) if isinstance(error, OSError) else f"{error.code} {error.message}"
+            self.not_started(task.key, task_dir, ExitReason.NOT_STARTED, detail)
+
+    def not_started(self, key: TaskKey, task_dir: TaskDir, reason: ExitReason, detail: str) -> None:
+        self._conclude(key, task_dir, TaskEnded(key=key, reason=reason, at=self._clock.now(), detail=detail))
+
+    def _work_of(self, key: TaskKey) -> Path:
+        """Where the files of a task are, running or ended. Raises E1111, E1112 and E0907."""
+        task_dir = self._state.task(key)
+        if key in self._preparing:
+            raise HarchError("E1111", "the task is being prepared and has no files yet", hint="wait until it runs")
+        if task_dir.scrub_requested:
+            hint = "read them where they are, or write results that may rest here"
+            raise HarchError("E0907", "what the task read may not rest here, so its files are not copied", hint=hint)
+        spec = task_dir.launch_spec()
+        work = Path(spec.cwd) if spec is not None else self._content.kept_work.find(key)
+        if work is None:
+            raise HarchError(
+                "E1112",
+                "the node does not have the files of the task any more",
+                hint="declare what must stay as `artifacts`",
+            )
+        return work
+
+    @property
+    def _with_folders(self) -> list[TaskKey]:
+        """Tasks that use, or are about to use, the folders of their workload."""
+        return [*self._live, *self._preparing.keys]
 
     def _recover_task(self, key: TaskKey, task_dir: TaskDir) -> None:
         for _ in range(ADOPT_TRIES_MAX):  # it may start, or end, while we look
             facts = task_dir.facts()
             if not facts.started and facts.ended is None and task_dir.void():
+                kernel.kill_cgroups(
+                    self._preparation.cgroups_of(key)
+                )  # a build may have outlived its agent for a moment
                 self._preparation.clear(key)
                 self._throw_away(task_dir.path)
                 return
             lock_held = task_dir.lock_held()
             found = standing(key, facts if lock_held else task_dir.facts(), lock_held=lock_held, now=self._clock.now())
             if isinstance(found, TaskEnded):
-                self._conclude(key, task_dir, found)
+                self._conclude(key, task_dir, found, facts.running.started if facts.running is not None else None)
                 return
             if found is not None and self._adopt(key, task_dir, found):
                 return
@@ -281,6 +309,7 @@ class LocalEngine:
         if not task_dir.lock_held():  # it has just died, and the pid may already be another's
             os.close(pidfd)
             return False
+        self._content.reclaim(key, task_dir)
         live = self._live[key] = _Live(task_dir, pidfd, started_at=known.started_at)
         if task_dir.stop_requested:  # the former agent may have died between the order and the signal
             live.signals_waiting.append(signal.SIGTERM)
@@ -359,16 +388,16 @@ class LocalEngine:
                 self._loop.call_later(STARTING_POLL_S, self._on_exit, key)
             return
         if facts.ended is None and live.end is not None:  # the disk is full; the line on the pipe has it
-            self._conclude(key, live.task_dir, live.end.message(key))
+            self._conclude(key, live.task_dir, live.end.message(key), live.started_at)
             return
         found = standing(key, facts, lock_held=False, now=self._clock.now())
         if not isinstance(found, TaskEnded):
             words = kernel.read_text(str(live.task_dir.path / "supervisor.err")).strip().splitlines()
             detail = f"E0307 its supervisor did not start: {words[-1] if words else 'no reason given'}"
             found = TaskEnded(key=key, reason=ExitReason.NOT_STARTED, at=self._clock.now(), detail=detail)
-        self._conclude(key, live.task_dir, found)
+        self._conclude(key, live.task_dir, found, live.started_at)
 
-    def _conclude(self, key: TaskKey, task_dir: TaskDir, end: TaskEnded) -> None:
+    def _conclude(self, key: TaskKey, task_dir: TaskDir, end: TaskEnded, started_at: datetime | None = None) -> None:
         """Whatever the end was: nothing of the task goes on, and the end is on disk before it is reported."""
         if end.reason is ExitReason.LOST:
             kernel.kill_cgroups(self._preparation.cgroups_of(key))
@@ -378,7 +407,11 @@ class LocalEngine:
             with contextlib.suppress(OSError):  # a full disk; the hub hears of it all the same
                 task_dir.write_end(end)
         self._preparation.clear(key)
-        self._scrubber.report_end(task_dir, end, running=self._live)
+        self._content.release(key)
+        self._keeper.report_end(task_dir, end, started_at)
+
+    def _report_end(self, task_dir: TaskDir, end: TaskEnded) -> None:
+        self._scrubber.report_end(task_dir, end, running=self._with_folders)
 
     def _refuse(self, key: TaskKey, reason: ExitReason, detail: str) -> None:
         self._events.task_ended(TaskEnded(key=key, reason=reason, at=self._clock.now(), detail=detail))
@@ -393,15 +426,11 @@ class LocalEngine:
             live.process.poll()
 
     def _throw_away(self, folder: Path) -> None:
-        """Renames at once, deletes in a thread: a task may have left a hundred thousand files."""
-        self._trashed += 1
-        target = self._state.trash / f"{self._trashed}-{os.getpid()}-{folder.name}"
-        with contextlib.suppress(FileNotFoundError):
-            folder.rename(target)
-            self._delete(target)
+        self._trash.throw_away(folder)
 
-    def _delete(self, folder: Path) -> None:
-        self._loop.run_in_executor(None, lambda: shutil.rmtree(folder, ignore_errors=True))
+
+def _cannot_prepare(error: OSError) -> str:
+    return f"{'E1002' if error.errno == errno.ENOSPC else 'E0307'} it could not be prepared: {error}"
 
 
 def _send(pidfd: int, signum: signal.Signals) -> None:

@@ -15,7 +15,8 @@ from pathlib import Path
 from harch.base.tracing.spans import read_header, task_id
 from harch.execution import kernel
 from harch.execution.cgroups import Cgroups
-from harch.execution.protocol import TaskKey, TaskSpec
+from harch.execution.images.prepared import PreparedImage
+from harch.execution.protocol import ContentUse, TaskKey, TaskSpec
 from harch.execution.sandbox import Sandbox, SandboxView
 from harch.execution.taskdir import LaunchSpec, OutputRecord, TaskDir, folder_name
 
@@ -28,17 +29,21 @@ WORKLOAD_TYPE = "HARCH_WORKLOAD_TYPE"
 
 @dataclass(frozen=True, slots=True)
 class Folders:
-    """Where a task works: `secrets` is empty if it has none."""
+    """Where a task works: `secrets` is empty if it has none, and so are `code`, `data` and `environment`."""
 
     work: str
     checkpoint: str
     secrets: str
+    code: str = ""
+    data: str = ""
+    environment: str = ""
 
 
 def task_environment(task: TaskSpec, folders: Folders, *, python_bin: str) -> dict[str, str]:
     rank, world_size = str(task.key.rank), str(task.world_size)
     env = {
-        "PATH": f"{python_bin}:{SYSTEM_PATH}",
+        # In an environment of its own, a task finds nothing of the agent's: its `pip` would install into that.
+        "PATH": SYSTEM_PATH if folders.environment else f"{python_bin}:{SYSTEM_PATH}",
         "HOME": folders.work,
         "LANG": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",  # output that sits in a buffer helps nobody who follows the log
@@ -53,6 +58,9 @@ def task_environment(task: TaskSpec, folders: Folders, *, python_bin: str) -> di
     if task.master_port is not None:
         env["MASTER_PORT"] = str(task.master_port)
     env |= {name: value for name, value in task.env.items() if not _is_reserved(name)}
+    if folders.environment:
+        env["PATH"] = f"{folders.environment}/bin:{env['PATH']}"
+        env["VIRTUAL_ENV"] = folders.environment
     env |= identity(task.key)
     if trace:
         env["HARCH_TRACEPARENT"] = trace  # whatever the user says
@@ -65,6 +73,10 @@ def task_environment(task: TaskSpec, folders: Folders, *, python_bin: str) -> di
     env["CUDA_VISIBLE_DEVICES"] = "" if task.gpus_modelled else ",".join(map(str, task.gpu_indexes))
     if folders.secrets:
         env["HARCH_SECRETS"] = folders.secrets
+    if folders.code:
+        env["HARCH_CODE"] = folders.code
+    if folders.data:
+        env["HARCH_DATA"] = folders.data
     return env
 
 
@@ -120,6 +132,14 @@ class StateFolder:
     def trash(self) -> Path:
         return self.root / "trash"
 
+    @property
+    def content(self) -> Path:
+        return self.root / "content"
+
+    @property
+    def kept_work(self) -> Path:
+        return self.root / "work"
+
     def checkpoint(self, key: TaskKey) -> Path:
         return self.root / "checkpoints" / key.workload_id
 
@@ -129,7 +149,8 @@ class StateFolder:
         return _MEMORY_FOLDER / f"harch-{self.tag}" if in_memory else self.root / "secrets"
 
     def make(self) -> None:
-        for folder in (self.root, self.tasks, self.logs, self.trash, self.root / "checkpoints", self.secrets):
+        own = (self.tasks, self.logs, self.trash, self.content, self.kept_work, self.root / "checkpoints")
+        for folder in (self.root, *own, self.secrets):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if folder.stat().st_uid != os.getuid():
                 raise PermissionError(1, "belongs to another user", str(folder))
@@ -141,6 +162,19 @@ class StateFolder:
 
 
 @dataclass(frozen=True, slots=True)
+class PreparedContent:
+    """What was fetched and built for a task. `data`: (name, path of the tree). `readable`: what it must see besides."""
+
+    data: tuple[tuple[str, str], ...] = ()
+    environment: str = ""
+    readable: tuple[str, ...] = ()
+    image: PreparedImage | None = None
+
+
+NOTHING = PreparedContent()
+
+
+@dataclass(frozen=True, slots=True)
 class Preparation:
     """Puts in place what one task needs. `hidden` are folders that no task may see."""
 
@@ -149,26 +183,60 @@ class Preparation:
     cgroups: Cgroups
     hidden: tuple[str, ...]
 
-    def prepare(self, task: TaskSpec) -> TaskDir:
-        """Raises OSError, e.g. if the disk is full; `undo` then leaves nothing behind."""
+    def make_folder(self, task: TaskSpec) -> TaskDir:
+        """First of all: what belongs to this execution has a place from now on. Raises OSError."""
         task_dir = self.state.task(task.key)
         task_dir.path.mkdir(mode=0o700)
-        work = Path(os.path.realpath(task.working_dir)) if task.working_dir is not None else task_dir.path / "work"
         if task.working_dir is None:
-            work.mkdir(mode=0o700)
+            task_dir.work.mkdir(mode=0o700)
+        if task.scrub_after:
+            task_dir.write_scrub()
+            return task_dir
+        task_dir.write_output_record(
+            OutputRecord(
+                workload=task.key.workload_id,
+                name=task.name,
+                tenant=task.tenant,
+                node=task.node_id,
+                trace=trace_of(task),
+            )
+        )
+        if task.artifacts:
+            task_dir.write_artifacts_wanted(task.artifacts)
+        return task_dir
+
+    def limit(self, task: TaskSpec) -> list[str]:
+        """The cgroups of the task, with its limits."""
+        return self.cgroups.create(folder_name(task.key), cpus=task.cpus, memory_gb=task.memory_gb)
+
+    def complete(self, task: TaskSpec, task_dir: TaskDir, content: PreparedContent = NOTHING) -> None:
+        """Raises OSError, e.g. if the disk is full; `clear` then leaves nothing behind."""
+        work = Path(os.path.realpath(task.working_dir)) if task.working_dir is not None else task_dir.work
         checkpoint = self.state.checkpoint(task.key)
         checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mounts = self._place_data(task_dir, content)
         secrets = self._write_secrets(task)
-        folders = Folders(str(work), str(checkpoint), secrets)
+        folders = Folders(
+            work=str(work),
+            checkpoint=str(checkpoint),
+            secrets=secrets,
+            code=str(work) if any(one.use is ContentUse.CODE for one in task.contents) else "",
+            data=str(task_dir.data) if content.data else "",
+            environment=content.environment,
+        )
         env = task_environment(task, folders, python_bin=str(Path(sys.executable).parent))
+        if content.image is not None:
+            env = content.image.environment(env, task.env)
         view = SandboxView(
             work_dir=str(work),
             work_dir_shared=task.working_dir is not None,
             writable=(str(checkpoint),),
-            readable=(secrets,) if secrets else (),
+            readable=(*((secrets,) if secrets else ()), *content.readable),
             hidden=self.hidden,
             gpu_indexes=() if task.gpus_modelled else task.gpu_indexes,
             env=env,
+            rootfs=content.image.rootfs if content.image is not None else None,
+            mounts=mounts,
         )
         spec = LaunchSpec(
             argv=task.command,
@@ -176,7 +244,7 @@ class Preparation:
             cwd=str(work),
             sandbox=self.sandbox.program,
             sandbox_args=self.sandbox.arguments(view),
-            cgroups=self.cgroups.create(folder_name(task.key), cpus=task.cpus, memory_gb=task.memory_gb),
+            cgroups=self.limit(task),
             max_duration_s=task.max_duration_s,
             stop_grace_s=task.stop_grace_s,
             secrets_dir=secrets,
@@ -184,20 +252,19 @@ class Preparation:
             log_segments_max=LOG_SEGMENTS_MAX,
             lease_until_s=task.lease_until_s,
         )
-        if task.scrub_after:
-            task_dir.write_scrub()
-        else:
-            task_dir.write_output_record(
-                OutputRecord(
-                    workload=task.key.workload_id,
-                    name=task.name,
-                    tenant=task.tenant,
-                    node=task.node_id,
-                    trace=env.get("HARCH_TRACEPARENT", ""),
-                )
-            )
         task_dir.write_launch_spec(spec)
-        return task_dir
+
+    def _place_data(self, task_dir: TaskDir, content: PreparedContent) -> tuple[tuple[str, str], ...]:
+        """As mounts of the sandbox or, without one, as links to what is read-only by its modes."""
+        if not content.data:
+            return ()
+        task_dir.data.mkdir(mode=0o700)
+        places = tuple((path, str(task_dir.data / name)) for name, path in content.data)
+        if self.sandbox.program:
+            return places
+        for path, place in places:
+            os.symlink(path, place)
+        return ()
 
     def clear(self, key: TaskKey) -> None:
         """Takes away what an ended task must not leave: secrets and cgroups. Safe to repeat."""

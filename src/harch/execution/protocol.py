@@ -25,6 +25,7 @@ from msgspec import Struct
 from harch.base.http.limits import FRAME_BYTES_MAX as FRAME_BYTES_MAX
 from harch.sovereignty.tags import DataObject
 from harch.workloads.lifecycle import ExitReason
+from harch.workloads.lifecycle import TaskArtifact as TaskArtifact
 from harch.workloads.spec import Artifact, Environment
 
 # 2: tags of data; an agent that cannot check them must not be given any.
@@ -54,15 +55,6 @@ class TaskContent(Struct, frozen=True, array_like=True, gc=False):
     name: str
     digest: str
     use: ContentUse
-
-
-class TaskArtifact(Struct, frozen=True, array_like=True, gc=False):
-    """A result that is safe at the hub: the tree that was made of it."""
-
-    name: str
-    digest: str
-    size_bytes: int
-    files: int
 
 
 class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -200,9 +192,12 @@ HubMessage = (
 
 
 class KnownTask(Struct, frozen=True, kw_only=True):
+    """`running`: the agent has it and its end is still to come. One that is `preparing` has not started yet."""
+
     key: TaskKey
     running: bool
     started_at: datetime | None = None
+    preparing: bool = False
 
 
 class AgentHello(Struct, frozen=True, kw_only=True, tag="hello"):

@@ -2,6 +2,7 @@
 
 A task sees system programs and libraries, the running Python with this package, some harmless files of /etc, its own
 folders, and nothing else: no other user's files, no state of hub or agent. It keeps the network: gangs talk over it.
+A task in an image sees the files of the image, read-only, in place of all that the machine has installed.
 
 Where there is no bubblewrap, or it may not make namespaces, work runs as plain processes and says so; with the mode
 `required` it does not run at all.
@@ -13,12 +14,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from harch.base.errors import HarchError
+from harch.base.errors import HarchError, InvariantBroken
+from harch.execution.root_fs import RootFs, root_arguments
 
 SandboxMode = Literal["auto", "off", "required"]
 MODES: tuple[SandboxMode, ...] = get_args(SandboxMode)
@@ -31,8 +33,13 @@ _ETC = (
     *("ld.so.cache", "passwd", "group", "hosts", "resolv.conf", "nsswitch.conf", "localtime", "alternatives"),
     *("ssl/certs", "ssl/openssl.cnf", "ca-certificates", "pki/tls/certs", "pki/ca-trust/extracted"),
 )
+_ETC_OF_NETWORK = ("hosts", "resolv.conf")  # the same inside of an image
 _GPU_DEVICES = ("nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset", "nvidia-caps")
 _GPU_TOPOLOGY = ("/sys/devices", "/sys/bus/pci", "/sys/class/net", "/sys/module/nvidia")  # NVML and NCCL read these
+# What talks to a GPU's kernel module must be of its version, so it comes from the node and never from an image.
+_DRIVER_FOLDERS = ("/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64")
+_DRIVER_FILES = ("libcuda.so*", "libcudadebugger.so*", "libnvcuvid.so*", "libnvidia-*.so*")
+_DRIVER_IN_IMAGE = "/usr/local/nvidia/lib64"  # where images for GPUs look for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +48,13 @@ class HostLayout:
 
     system: tuple[tuple[str, str], ...]
     python: tuple[str, ...]
+    gpu_driver: tuple[str, ...] = ()  # libraries of the GPUs' driver
 
 
 @dataclass(frozen=True, slots=True)
 class SandboxView:
-    """What one task gets to see and to write. Paths are the same inside and outside."""
+    """What one task gets to see and to write. Paths are the same inside and outside. `rootfs`: the image that it runs
+    in; none: it runs in what the machine has installed."""
 
     work_dir: str
     work_dir_shared: bool  # a folder of the node's, not one made for the task
@@ -54,6 +63,8 @@ class SandboxView:
     hidden: tuple[str, ...]
     gpu_indexes: tuple[int, ...]  # of real GPUs; modelled ones have no device
     env: dict[str, str]
+    rootfs: RootFs | None = None
+    mounts: tuple[tuple[str, str], ...] = ()  # also readable, but elsewhere: (path outside, path inside)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,43 +92,87 @@ class Sandbox:
         return {"sandbox": "bubblewrap" if self.program else "plain", "sandbox_detail": self.detail}
 
     def arguments(self, view: SandboxView) -> list[str]:
+        if not self.program and view.rootfs is not None:  # the command of an image must never meet the node's files
+            raise InvariantBroken("sandbox", f"a task in the image {view.rootfs.path} would run outside of it")
         return bubblewrap_arguments(self.host, view) if self.program else []
 
 
 def bubblewrap_arguments(host: HostLayout, view: SandboxView) -> list[str]:
-    """Later arguments lie on top of earlier ones, so the order is: system, shared, hidden, own."""
+    """Later arguments lie on top of earlier ones, so the order is: system or image, shared, hidden, own."""
     args = ["--unshare-user", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
     args += ["--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    args += ["--ro-bind", "/usr", "/usr"]
-    for path, target in host.system:
-        args += ["--symlink", target, path] if target else ["--ro-bind", path, path]
-    for name in _ETC:
-        args += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
-    args += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/var/tmp"]  # noqa: S108 - private ones
-    if view.gpu_indexes:
-        for device in (*_GPU_DEVICES, *(f"nvidia{index}" for index in view.gpu_indexes)):
-            args += ["--dev-bind-try", f"/dev/{device}", f"/dev/{device}"]
-        for path in _GPU_TOPOLOGY:
-            args += ["--ro-bind-try", path, path]
-    for path in host.python:
-        args += ["--ro-bind", path, path]
-    visible = ["/usr", *host.python]
-    if view.work_dir_shared:
-        args += ["--bind", view.work_dir, view.work_dir]
-        visible.append(view.work_dir)
-    for path in view.hidden:
-        if any(is_inside(path, visible_path) for visible_path in visible):
-            args += ["--tmpfs", path]
-    if not view.work_dir_shared:
-        args += ["--bind", view.work_dir, view.work_dir]
-    for path in view.writable:
-        args += ["--bind", path, path]
-    for path in view.readable:
-        args += ["--ro-bind", path, path]
+    if view.rootfs is None:
+        args += [*_system_mounts(host, view), *_own_mounts(host, view)]
+    else:
+        mounts = [*_image_mounts(host, view, view.rootfs), *_own_mounts(host, view)]
+        before, after = root_arguments(view.rootfs, mounts)
+        args += [*before, *mounts, *after]
     args += ["--remount-ro", "/", "--chdir", view.work_dir, "--clearenv"]
     for name, value in view.env.items():
         args += ["--setenv", name, value]
+    if view.rootfs is not None and view.gpu_indexes and host.gpu_driver:
+        known = view.env.get("LD_LIBRARY_PATH", "")
+        args += ["--setenv", "LD_LIBRARY_PATH", f"{known}:{_DRIVER_IN_IMAGE}".lstrip(":")]
     return args
+
+
+def _system_mounts(host: HostLayout, view: SandboxView) -> list[str]:
+    mounts = ["--ro-bind", "/usr", "/usr"]
+    for path, target in host.system:
+        mounts += ["--symlink", target, path] if target else ["--ro-bind", path, path]
+    for name in _ETC:
+        mounts += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    mounts += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp", "--tmpfs", "/var/tmp"]  # noqa: S108 - private ones
+    mounts += _gpu_mounts(view)
+    for path in host.python:
+        mounts += ["--ro-bind", path, path]
+    return mounts
+
+
+def _image_mounts(host: HostLayout, view: SandboxView, rootfs: RootFs) -> list[str]:
+    """What an image does not bring: devices, private folders in memory, names of the network, the GPUs' driver."""
+    mounts = ["--proc", "/proc", "--dev", "/dev"]
+    for path in ("/tmp", "/var/tmp", "/run"):  # noqa: S108 - private ones
+        mounts += ["--tmpfs", path]
+    for name in _ETC_OF_NETWORK:
+        mounts += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    for name, source in rootfs.etc:
+        mounts += ["--ro-bind", source, f"/etc/{name}"]
+    mounts += _gpu_mounts(view)
+    for path in host.gpu_driver if view.gpu_indexes else ():
+        mounts += ["--ro-bind", path, f"{_DRIVER_IN_IMAGE}/{os.path.basename(path)}"]
+    return mounts
+
+
+def _gpu_mounts(view: SandboxView) -> list[str]:
+    mounts = []
+    if view.gpu_indexes:
+        for device in (*_GPU_DEVICES, *(f"nvidia{index}" for index in view.gpu_indexes)):
+            mounts += ["--dev-bind-try", f"/dev/{device}", f"/dev/{device}"]
+        for path in _GPU_TOPOLOGY:
+            mounts += ["--ro-bind-try", path, path]
+    return mounts
+
+
+def _own_mounts(host: HostLayout, view: SandboxView) -> list[str]:
+    """Options for mounts only: `root_fs` reads them."""
+    mounts = []
+    visible = ["/usr", *host.python] if view.rootfs is None else []
+    if view.work_dir_shared:
+        mounts += ["--bind", view.work_dir, view.work_dir]
+        visible.append(view.work_dir)
+    for path in view.hidden:
+        if any(is_inside(path, visible_path) for visible_path in visible):
+            mounts += ["--tmpfs", path]
+    if not view.work_dir_shared:
+        mounts += ["--bind", view.work_dir, view.work_dir]
+    for path in view.writable:
+        mounts += ["--bind", path, path]
+    for path in view.readable:
+        mounts += ["--ro-bind", path, path]
+    for source, target in view.mounts:
+        mounts += ["--ro-bind", source, target]
+    return mounts
 
 
 def is_inside(path: str, folder: str) -> bool:
@@ -134,7 +189,14 @@ def host_layout() -> HostLayout:
             system.append((path, ""))
     package = str(Path(__file__).parent.parent)  # outside of the prefix in a development install
     prefixes = dict.fromkeys(os.path.realpath(prefix) for prefix in (sys.base_prefix, sys.prefix, package))
-    return HostLayout(tuple(system), tuple(prefix for prefix in prefixes if not is_inside(prefix, "/usr")))
+    own = tuple(prefix for prefix in prefixes if not is_inside(prefix, "/usr"))
+    return HostLayout(tuple(system), own, gpu_driver(_DRIVER_FOLDERS))
+
+
+def gpu_driver(folders: Iterable[str]) -> tuple[str, ...]:
+    """The libraries of the driver, by the names that programs load them by."""
+    found = (path for folder in folders for pattern in _DRIVER_FILES for path in Path(folder).glob(pattern))
+    return tuple(sorted({path.name: str(path) for path in found if path.is_file()}.values()))
 
 
 def choose(mode: SandboxMode, scratch: Path) -> Sandbox:

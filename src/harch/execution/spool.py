@@ -66,6 +66,14 @@ class TaskLogSpool:
             self._left_bytes -= count
             view = view[count:]
 
+    def close(self) -> None:
+        """Not needed where the process ends with its spool."""
+        for fd in (self._fd, self._sums_fd, self._times_fd):
+            if fd >= 0:
+                os.close(fd)
+        self._fd = self._sums_fd = self._times_fd = -1
+        self._left_bytes = 0
+
     def _write_time(self) -> None:
         """Once a second, and at the start of each segment. A clock that was set back stands still here meanwhile."""
         now_s = max(self._now_s(), self._timed_s)

@@ -1,7 +1,13 @@
 """What is on disk of a task, and what does it tell an agent that was not there? Layout, reading, adoption.
 
 STATE/tasks/WORKLOAD.ATTEMPT.RANK/   one execution, until the hub says Forget; see supervisor.py for its files
+    work/                            its working folder, unless it works in a shared one
+    data/                            what it reads: mount points or, without a sandbox, links
+    content/                         what was fetched or built for it alone
+    log/preparation/                 how that went
 STATE/logs/WORKLOAD.ATTEMPT.RANK/    its log afterwards, until newer ones need the room
+STATE/work/WORKLOAD.ATTEMPT.RANK/    its working folder afterwards, for a while
+STATE/content/                       what tasks of this node share, see content/cache.py
 STATE/checkpoints/WORKLOAD/          survives attempts
 STATE/trash/                         being deleted
 """
@@ -26,11 +32,13 @@ from harch.base.seal import FIELD, DamagedContent
 from harch.base.state_files import SUFFIX, set_aside
 from harch.execution import kernel
 from harch.execution.lease_watch import LEASE_FILE, later_deadline
-from harch.execution.protocol import KnownTask, TaskEnded, TaskKey
+from harch.execution.protocol import KnownTask, TaskArtifact, TaskEnded, TaskKey
 from harch.workloads.lifecycle import ExitReason
+from harch.workloads.spec import Artifact
 
 _Record = TypeVar("_Record", bound=Struct)
 ABOUT = "about.json"
+PREPARATION = "preparation"
 _log = logging.getLogger("harch.damage")
 _SAFE_ID = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
@@ -60,6 +68,10 @@ class RunningRecord(Struct, frozen=True, kw_only=True):
     start_ticks: int
     started_at: float
     sandbox: str
+
+    @property
+    def started(self) -> datetime:
+        return datetime.fromtimestamp(self.started_at, UTC)
 
 
 class EndRecord(Struct, frozen=True, kw_only=True):
@@ -95,6 +107,25 @@ class OutputRecord(Struct, frozen=True, kw_only=True):
     tenant: str
     node: str
     trace: str = ""  # a `traceparent`, if the work is traced
+
+
+class ArtifactsWanted(Struct, frozen=True, kw_only=True):
+    """`artifacts.json`: what of its working folder the hub is to keep if the task ends well."""
+
+    artifacts: tuple[Artifact, ...]
+
+
+class ArtifactsKept(Struct, frozen=True, kw_only=True):
+    """`kept.json`: what has become of them. Each of `lost` is "NAME: why"."""
+
+    artifacts: tuple[TaskArtifact, ...] = ()
+    lost: tuple[str, ...] = ()
+
+
+class ContentUses(Struct, frozen=True, kw_only=True):
+    """`uses.json`: what the task uses of the content that tasks share, as (kind, name)."""
+
+    uses: tuple[tuple[str, str], ...]
 
 
 class SupervisorLine(Struct, frozen=True, kw_only=True):
@@ -169,19 +200,56 @@ class TaskDir:
             _read(self.path / "ended.json", EndRecord),
         )
 
+    @property
+    def work(self) -> Path:
+        return self.path / "work"
+
+    @property
+    def data(self) -> Path:
+        return self.path / "data"
+
+    @property
+    def content(self) -> Path:
+        return self.path / "content"
+
+    @property
+    def preparation_log(self) -> Path:
+        """Inside of the log, so that both go the same way."""
+        return self.path / "log" / PREPARATION
+
     def launch_spec(self) -> LaunchSpec | None:
         return _read(self.path / "spec.json", LaunchSpec)
 
     def write_launch_spec(self, spec: LaunchSpec) -> None:
-        write_atomically(self.path / "spec.json", FIELD.seal(msgspec.json.encode(spec)))
+        self._write("spec.json", spec)
 
     def write_output_record(self, record: OutputRecord) -> None:
         """Not synced: after a power cut it may be missing, and then nobody learns whose output it was."""
-        (self.path / "log").mkdir(mode=0o700)
+        (self.path / "log").mkdir(mode=0o700, exist_ok=True)  # it may have the log of its preparation
         (self.path / "log" / ABOUT).write_bytes(FIELD.seal(msgspec.json.encode(record)))
 
+    def write_artifacts_wanted(self, artifacts: tuple[Artifact, ...]) -> None:
+        self._write("artifacts.json", ArtifactsWanted(artifacts=artifacts))
+
+    def artifacts_wanted(self) -> tuple[Artifact, ...]:
+        wanted = _read(self.path / "artifacts.json", ArtifactsWanted)
+        return wanted.artifacts if wanted is not None else ()
+
+    def write_artifacts_kept(self, kept: ArtifactsKept) -> None:
+        self._write("kept.json", kept)
+
+    def artifacts_kept(self) -> ArtifactsKept | None:
+        return _read(self.path / "kept.json", ArtifactsKept)
+
+    def write_uses(self, uses: ContentUses) -> None:
+        self._write("uses.json", uses)
+
+    def uses(self) -> tuple[tuple[str, str], ...]:
+        found = _read(self.path / "uses.json", ContentUses)
+        return found.uses if found is not None else ()
+
     def write_stop(self, order: StopOrder) -> None:
-        write_atomically(self.path / "stop.json", FIELD.seal(msgspec.json.encode(order)))
+        self._write("stop.json", order)
 
     def extend_lease(self, until_s: float) -> None:
         """For the supervisor to find. Not synced: after a power cut nothing runs whose lease could matter."""
@@ -213,7 +281,10 @@ class TaskDir:
             signal=end.signal,
             detail=end.detail,
         )
-        write_atomically(self.path / "ended.json", FIELD.seal(msgspec.json.encode(record)))
+        self._write("ended.json", record)
+
+    def _write(self, name: str, record: Struct) -> None:
+        write_atomically(self.path / name, FIELD.seal(msgspec.json.encode(record)))
 
     def lock_held(self) -> bool:
         """Does a supervisor live? Only for folders that have started: the test takes the lock for a moment."""

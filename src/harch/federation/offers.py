@@ -136,8 +136,17 @@ class DropBids(Struct, frozen=True, tag="drop"):
     bid_ids: tuple[str, ...]
 
 
+class KeptContent(Struct, frozen=True, array_like=True, gc=False):
+    """The tree that a data object consists of, and how long it is kept."""
+
+    data_id: str
+    digest: str
+    expires_at: datetime | None = None
+
+
 class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The work itself, under a lease. Its data come with their tags, so that the runner asks its own rules."""
+    """The work itself, under a lease. Its data come with their tags, so that the runner asks its own rules; of those
+    that consist of files it learns the trees, which it fetches from a hub that has them."""
 
     bid_id: str
     lease: WorkLease
@@ -148,6 +157,7 @@ class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True):
     created_at: datetime
     restarts: int = 0
     data: tuple[DataObject, ...] = ()
+    contents: tuple[KeptContent, ...] = ()
     annotations: dict[str, str] = {}
     trace: str = ""
 
@@ -175,6 +185,7 @@ class WorkReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     restarts: int = 0
     handed_back: bool = False
     produced: tuple[DataObject, ...] = ()
+    contents: tuple[KeptContent, ...] = ()  # of those of `produced` that consist of files
 
     @property
     def is_last(self) -> bool:

@@ -208,6 +208,11 @@ def check_link(link: Link, ends: tuple[HubBlueprint, HubBlueprint], path: str, p
                 f"{path}.countries_crossed",
                 f'lacks "{hub.country}", where {hub.name} stands; a link crosses the countries of its ends: add it',
             )
+    if link.reserved_gbps > link.bandwidth_gbps:
+        problems.add(
+            f"{path}.reserved_gbps",
+            f"{link.reserved_gbps:g} is more than the link carries; lower it, or raise bandwidth_gbps to at least that",
+        )
     rtt_ms_min = 2 * distance_km(*ends) / LIGHT_KM_PER_MS
     if link.rtt_ms < rtt_ms_min:
         problems.add(

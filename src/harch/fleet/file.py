@@ -243,6 +243,7 @@ def _read_links(root: TomlTable, hubs: list[HubBlueprint]) -> list[Link]:
         for country in sorted({country for country in countries if countries.count(country) > 1}):
             table.add("countries_crossed", f'names "{country}" twice; name each country once')
         rtt_ms, bandwidth_gbps = table.number("rtt_ms"), table.number("bandwidth_gbps")
+        dedicated, reserved_gbps = table.boolean("dedicated"), table.number("reserved_gbps")
         for index, name in enumerate(names):
             if name not in by_name:
                 _unknown(table, f"between[{index}]", "hub", name, by_name)
@@ -252,7 +253,8 @@ def _read_links(root: TomlTable, hubs: list[HubBlueprint]) -> list[Link]:
             table.add("between", f"links {names[0]} to itself; name two hubs")
             continue
         ends = by_name[names[0]], by_name[names[1]]
-        link = Link((ends[0].id, ends[1].id), rtt_ms, bandwidth_gbps, tuple(countries))
+        between = (ends[0].id, ends[1].id)
+        link = Link(between, rtt_ms, bandwidth_gbps, tuple(countries), dedicated, reserved_gbps)
         _once(table, "between", " and ".join(sorted(link.ends)), seen, "two hubs have one link; remove one")
         check_link(link, ends, table.path, table.problems)
         links.append(link)

@@ -61,8 +61,8 @@ def _integer(name: str, low: int, high: int, example: int, default: int | None =
     return FormatKey(name, "integer", str(example), low, high, default=default)
 
 
-def _number(name: str, low: float, high: float, example: float) -> FormatKey:
-    return FormatKey(name, "number", str(example), low, high)
+def _number(name: str, low: float, high: float, example: float, default: int | None = None) -> FormatKey:
+    return FormatKey(name, "number", str(example), low, high, default=default)
 
 
 # A key's path in the file, without the numbers: `hubs.racks` holds the keys of each `[[hubs.racks]]`.
@@ -128,6 +128,8 @@ FORMAT: dict[str, tuple[FormatKey, ...]] = {
         _number("rtt_ms", 0.01, 1_000, 20),
         _number("bandwidth_gbps", 0.001, 1_000_000, 100),
         FormatKey("countries_crossed", "texts", '["MA"]', 1, 32, COUNTRY),
+        FormatKey("dedicated", "boolean", "true", default=0),
+        _number("reserved_gbps", 0, 1_000_000, 40, default=0),
     ),
 }
 
@@ -201,7 +203,7 @@ class TomlTable:
     def number(self, name: str) -> float:
         key, value = self._get(name)
         if value is None:
-            return math.nan
+            return math.nan if key.default is None else float(key.default)
         if isinstance(value, bool) or not isinstance(value, int | float):
             self.add(name, f"must be a number, is {kind_of(value)}; write e.g. `{name} = {key.example}`")
             return math.nan

@@ -139,6 +139,8 @@ class Link:
     rtt_ms: float
     bandwidth_gbps: float
     countries_crossed: tuple[str, ...]
+    dedicated: bool = False  # set aside for moving state
+    reserved_gbps: float = 0.0  # what bulk transfers may use, each direction; 0: a share of the bandwidth
 
 
 @dataclass(frozen=True)

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
 
 import msgspec
 
-from harch.base.errors import HarchError
+from harch.base.errors import REGISTRY, HarchError
 from harch.execution.protocol import (
     AGENT_LOST_AFTER_S,
     AgentHeartbeat,
     AgentHello,
     AgentMessage,
     AgentRefused,
+    FilesAnswer,
     HubMessage,
+    PlaceFiles,
     ReadTaskLog,
+    SnapshotFiles,
     TaskEnded,
     TaskKey,
     TaskLogChunk,
+    TaskPreparing,
     TaskStarted,
     decode_agent_frame,
     encode_frame,
@@ -29,6 +33,7 @@ from harch.hub.credentials import HubCredentials
 from harch.hub.jobs import events as ev
 from harch.hub.jobs.faults import REST_S_MAX
 from harch.hub.jobs.runtime import JobRuntime
+from harch.hub.preparations import Preparations
 from harch.hub.views import LogPage
 from harch.workloads.lifecycle import Workload
 
@@ -74,11 +79,34 @@ class AgentSessions:
                 session.close("its key is no longer valid")
 
 
-class AgentGateway:
-    """How agents come in, what they report, and their logs."""
+class ArtifactPort:
+    """Holds what an ended task left, before its end is booked. Made first; the hub's content connects to it."""
 
-    def __init__(self, jobs: JobRuntime, credentials: HubCredentials, sessions: AgentSessions) -> None:
+    def __init__(self) -> None:
+        self._keep: Callable[[TaskEnded], Awaitable[TaskEnded]] | None = None
+
+    def connect(self, keep: Callable[[TaskEnded], Awaitable[TaskEnded]]) -> None:
+        self._keep = keep
+
+    async def keep(self, end: TaskEnded) -> TaskEnded:
+        """The end with those of its artifacts that are held now; why the others are not stands in it."""
+        return end if self._keep is None else await self._keep(end)
+
+
+class AgentGateway:
+    """How agents come in, what they report, and their logs and files."""
+
+    def __init__(
+        self,
+        jobs: JobRuntime,
+        credentials: HubCredentials,
+        sessions: AgentSessions,
+        preparations: Preparations,
+        artifacts: ArtifactPort,
+    ) -> None:
         self._jobs, self._credentials, self._sessions = jobs, credentials, sessions
+        self._preparations, self._artifacts = preparations, artifacts
+        self._keeping: dict[TaskKey, asyncio.Task[None]] = {}
         self._opened = 0
 
     async def attach(self, link: AgentLink, *, key_id: str) -> None:
@@ -101,22 +129,56 @@ class AgentGateway:
         offset: int,
         bytes_max: int,
         since_s: float | None = None,
+        preparation: bool = False,
     ) -> LogPage:
         if not 0 <= rank < workload.spec.tasks:
             raise HarchError(
                 "E0201", f"workload {workload.id} has no rank {rank}", hint=f"it has {workload.spec.tasks} tasks"
             )
-        nodes = {task.rank: task.node_id for task in workload.placement}
-        if rank not in nodes:  # not placed yet, or between two attempts
+        session = self._session_of(workload, rank)
+        if session is None:  # not placed yet, or between two attempts
             start = max(offset, 0)
             return LogPage(offset=start, next_offset=start, data=b"", eof=workload.state.is_final)
+        key = TaskKey(workload.id, attempt or workload.attempt, rank)
+        chunk = await session.read_log(key, offset, bytes_max, since_s, preparation=preparation)
+        return LogPage(offset=chunk.offset, next_offset=chunk.offset + len(chunk.data), data=chunk.data, eof=chunk.eof)
+
+    async def snapshot_files(self, workload: Workload, *, rank: int, attempt: int | None, path: str) -> FilesAnswer:
+        """The tree of what is at `path` in the working folder of a task, once its agent has uploaded it here."""
+        session = self._session_with_files(workload, rank)
+        key = TaskKey(workload.id, attempt or workload.attempt, rank)
+        return await session.ask_files(lambda number: SnapshotFiles(number, key, path))
+
+    async def place_files(self, workload: Workload, *, rank: int, path: str, ref: str, digest: str) -> FilesAnswer:
+        """Returns when the tree, which the agent fetches here by `ref`, is in the working folder."""
+        session = self._session_with_files(workload, rank)
+        key = TaskKey(workload.id, workload.attempt, rank)
+        return await session.ask_files(lambda number: PlaceFiles(number, key, path, ref, digest))
+
+    def serves(self, key_id: str, workload: Workload) -> bool:
+        """Whether the agent with this key has, or had, a task of this workload on one of its nodes."""
+        agents = self._jobs.machine.state.agents.agent_of_node
+        own = {agent.agent_id for agent in self._credentials.agents_of(key_id)}
+        return any(agents.get(task.node_id) in own for task in workload.placement)
+
+    def _session_with_files(self, workload: Workload, rank: int) -> Session:
+        session = self._session_of(workload, rank)
+        if session is None:
+            raise HarchError(
+                "E1111", f"{workload.spec.name} has no working folder yet", hint="wait until it runs: `harch wait`"
+            )
+        return session
+
+    def _session_of(self, workload: Workload, rank: int) -> Session | None:
+        """Of the agent that has this task; None if it is nowhere yet. Raises E0801 if that agent is not there."""
+        nodes = {task.rank: task.node_id for task in workload.placement}
+        if rank not in nodes:
+            return None
         agent_id = self._jobs.machine.state.agents.agent_of_node.get(nodes[rank])
         session = self._sessions.get(agent_id) if agent_id is not None else None
         if session is None:
             raise HarchError("E0801", f"the agent of node {nodes[rank]} is not connected", hint="try again later")
-        key = TaskKey(workload.id, attempt or workload.attempt, rank)
-        chunk = await session.read_log(key, offset, bytes_max, since_s)
-        return LogPage(offset=chunk.offset, next_offset=chunk.offset + len(chunk.data), data=chunk.data, eof=chunk.eof)
+        return session
 
     def _joined(self, session: Session, hello: AgentHello) -> None:
         jobs = self._jobs
@@ -144,17 +206,42 @@ class AgentGateway:
         events: list[ev.Event] = []
         for message in messages:
             match message:
+                case TaskPreparing():
+                    self._preparations.note(message)
                 case TaskStarted():
+                    self._preparations.drop(message.key)
                     events.append(ev.TaskStartSeen(message.key, session.hello.agent_id))
                 case AgentHeartbeat(boot_s):
                     jobs.note_agent_clock(session.hello.agent_id, boot_s)
                 case TaskEnded():
-                    events.append(ev.TaskEndSeen(session.hello.agent_id, message))
+                    self._preparations.drop(message.key)
+                    if message.artifacts:
+                        self._book_later(session, session.hello.agent_id, message)
+                    else:
+                        events.append(ev.TaskEndSeen(session.hello.agent_id, message))
         if events:
-            if not jobs.post(*events) and not jobs.not_ready:
-                # What was not taken is sent again when the agent connects anew.
-                asyncio.get_running_loop().call_later(REST_S_MAX, session.close, "a report of it was not accepted")
-            jobs.plan_placement()
+            self._book(session, *events)
+
+    def _book(self, session: Session, *events: ev.Event) -> None:
+        jobs = self._jobs
+        if not jobs.post(*events) and not jobs.not_ready:
+            # What was not taken is sent again when the agent connects anew.
+            asyncio.get_running_loop().call_later(REST_S_MAX, session.close, "a report of it was not accepted")
+        jobs.plan_placement()
+
+    def _book_later(self, session: Session, agent_id: str, end: TaskEnded) -> None:
+        """Once what it left is held. If this fails on the way, the agent says it again when it connects anew."""
+        if end.key in self._keeping:
+            return
+
+        async def keep_and_book() -> None:
+            with self._jobs.survived("keeping artifacts"):
+                kept = await self._artifacts.keep(end)
+                self._book(session, ev.TaskEndSeen(agent_id, kept))
+
+        task = asyncio.get_running_loop().create_task(keep_and_book())
+        self._keeping[end.key] = task
+        task.add_done_callback(lambda _: self._keeping.pop(end.key, None))
 
 
 # Which agents are on the line? One session per connection: frames in, batched frames out, log requests matched.
@@ -164,6 +251,8 @@ OUTBOX_MAX = 200_000  # messages; an agent that far behind is cut off and reconc
 FRAME_MESSAGES_MAX = 500
 HELLO_WITHIN_S = 10.0
 LOG_WITHIN_S = 10.0
+FILES_OPEN_MAX = 64
+FILES_WITHIN_S = 3600.0
 
 
 class AgentLink(Protocol):
@@ -188,6 +277,7 @@ class Session:
         self._outbox: list[HubMessage] = []
         self._something_to_send = asyncio.Event()
         self._logs: dict[int, asyncio.Future[TaskLogChunk]] = {}
+        self._files: dict[int, asyncio.Future[FilesAnswer]] = {}
         self._requests = 0
         self._closing = ""
 
@@ -207,7 +297,8 @@ class Session:
         except* msgspec.DecodeError as errors:
             why = f"sent what the hub cannot read: {errors.exceptions[0]}"
         finally:
-            for future in self._logs.values():
+            waiting: list[asyncio.Future[Any]] = [*self._logs.values(), *self._files.values()]
+            for future in waiting:
                 if not future.done():
                     future.set_exception(_no_log())
         return self._closing or why or "connection closed"
@@ -224,12 +315,14 @@ class Session:
         self._outbox.clear()
         self._something_to_send.set()
 
-    async def read_log(self, key: TaskKey, offset: int, bytes_max: int, since_s: float | None = None) -> TaskLogChunk:
+    async def read_log(
+        self, key: TaskKey, offset: int, bytes_max: int, since_s: float | None = None, *, preparation: bool = False
+    ) -> TaskLogChunk:
         self._requests += 1
         request_id = self._requests
         future: asyncio.Future[TaskLogChunk] = asyncio.get_running_loop().create_future()
         self._logs[request_id] = future
-        self.send(ReadTaskLog(request_id, key, offset, bytes_max, since_s))
+        self.send(ReadTaskLog(request_id, key, offset, bytes_max, since_s, preparation))
         try:
             async with asyncio.timeout(LOG_WITHIN_S):
                 return await future
@@ -237,6 +330,29 @@ class Session:
             raise _no_log() from error
         finally:
             del self._logs[request_id]
+
+    async def ask_files(self, message: Callable[[int], SnapshotFiles | PlaceFiles]) -> FilesAnswer:
+        """The agent's answer, whatever it is made of: packing and moving files takes as long as they are large."""
+        if len(self._files) >= FILES_OPEN_MAX:
+            raise HarchError(
+                "E0401", f"{FILES_OPEN_MAX} requests for files are open", hint="try again", retry_after_s=5
+            )
+        self._requests += 1
+        request_id = self._requests
+        future: asyncio.Future[FilesAnswer] = asyncio.get_running_loop().create_future()
+        self._files[request_id] = future
+        self.send(message(request_id))
+        try:
+            async with asyncio.timeout(FILES_WITHIN_S):
+                answer = await future
+        except TimeoutError as error:
+            raise _no_log() from error
+        finally:
+            del self._files[request_id]
+        if answer.code:
+            code = answer.code if answer.code in REGISTRY else "E1113"
+            raise HarchError(code, answer.message, hint=answer.hint)
+        return answer
 
     async def _write(self) -> None:
         while True:
@@ -262,6 +378,10 @@ class Session:
                     future = self._logs.get(message.request_id)
                     if future is not None and not future.done():
                         future.set_result(message)
+                elif isinstance(message, FilesAnswer):
+                    waiting = self._files.get(message.request_id)
+                    if waiting is not None and not waiting.done():
+                        waiting.set_result(message)
                 elif isinstance(message, AgentHello):
                     if self.hello is not None:
                         raise ConnectionError("sent a second greeting")
@@ -275,5 +395,5 @@ class Session:
 
 def _no_log() -> HarchError:
     return HarchError(
-        "E0801", "the agent that holds the log does not answer", hint="try again; `harch events` shows agents"
+        "E0801", "the agent that has the task does not answer", hint="try again; `harch events` shows agents"
     )

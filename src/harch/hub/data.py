@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable
+from datetime import timedelta
 from typing import Annotated
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
@@ -14,6 +17,8 @@ from harch.base.ids import new_id
 from harch.base.integers import Natural64
 from harch.hub.audit import data_drafts
 from harch.hub.audit.drafts import is_refusal
+from harch.hub.content.service import HubContent
+from harch.hub.content.upkeep import ContentUpkeep
 from harch.hub.jobs import events as ev
 from harch.hub.jobs.runtime import JobRuntime
 from harch.hub.jobs.state import JobState
@@ -25,7 +30,7 @@ from harch.sovereignty.gates import OfferVerdict
 from harch.sovereignty.jurisdictions import Jurisdictions
 from harch.sovereignty.lineage import ancestors, descendants, too_loose, where_is
 from harch.sovereignty.rules import explain_process, explain_rest
-from harch.sovereignty.tags import DataKind, DataObject, parse_tag
+from harch.sovereignty.tags import DataKind, DataObject, Tag, parse_tag
 from harch.wire.data import AuthorityView, DataLineage, DataView, DataWhere, HubRules
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import DataRef
@@ -46,6 +51,8 @@ class NewData(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     size_bytes: Natural64 = 0
     sha256: Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")] = ""
     parents: Annotated[list[DataRef], Meta(max_length=PARENTS_MAX)] = []
+    content: Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")] = ""  # the digest of its files, uploaded before
+    keep_days: Annotated[float, Meta(gt=0, le=3660)] | None = None  # None: until it is removed
 
 
 def view_of(entry: CatalogEntry) -> DataView:
@@ -64,6 +71,8 @@ def view_of(entry: CatalogEntry) -> DataView:
         made_by=entry.made_by,
         created_at=entry.created_at,
         updated_at=entry.updated_at,
+        content=entry.content,
+        expires_at=entry.expires_at,
     )
 
 
@@ -78,29 +87,98 @@ class HubData:
         database: Database,
         jobs: JobRuntime,
         clock: Clock,
+        content: HubContent,
+        upkeep: ContentUpkeep,
     ) -> None:
         self._hub_id, self._jurisdictions, self._jobs, self._clock = hub_id, jurisdictions, jobs, clock
+        self._content, self._upkeep = content, upkeep
         self._authorities = database.authorities()
 
     # Objects
 
     async def add(self, new: NewData, *, tenant: str, actor: str) -> DataView:
-        """Registers an object; it is on disk when this returns."""
+        """Registers an object; it is on disk when this returns. Equal code with an equal tag is one object."""
         now = self._clock.now()
         tag = None if new.tag is None else parse_tag(new.tag, self._jurisdictions)
+        is_code = new.kind is DataKind.CODE
+        if is_code and tag is None:
+            tag = self._state.guard.rules.open_tag()
+        if is_code and (known := self._same_code(new.content, tag, tenant)) is not None:
+            await self._jobs.handle(ev.DataKept(known.object.id, now + self._content.code_kept))
+            return self.find(known.object.id, tenant=None)
+        name, keep = self._name_of(new, tenant), None if new.keep_days is None else timedelta(days=new.keep_days)
+        if is_code:
+            keep = self._content.code_kept
         data = DataObject(
             id=new_id("data", now=now),
             kind=new.kind,
-            name=new.name,
+            name=name,
             tenant=tenant,
             tag=tag,
             hubs=tuple(dict.fromkeys(new.hubs)) if new.hubs is not None else (self._hub_id,),
             size_bytes=new.size_bytes,
             parents=tuple(self._state.catalog.get(ref, tenant=tenant).object.id for ref in new.parents),
         )
-        entry = CatalogEntry(object=data, created_at=now, updated_at=now, sha256=new.sha256)
-        await self._handle(ev.DataAdded(entry, actor), new.name, tenant, actor, ())
+        expires_at = now + keep if keep is not None else None
+        entry = CatalogEntry(
+            object=data,
+            created_at=now,
+            updated_at=now,
+            sha256=new.sha256,
+            content=new.content,
+            expires_at=expires_at,
+        )
+        if not new.content:
+            await self._handle(ev.DataAdded(entry, actor), name, tenant, actor, ())
+            return view_of(entry)
+        self._check_has_files(new, data)
+        size_bytes = await self._content.hold(data.id, new.content, tenant=tenant)
+        entry = replace(entry, object=replace(data, size_bytes=size_bytes))
+        try:
+            await self._handle(ev.DataAdded(entry, actor), name, tenant, actor, ())
+        except HarchError:
+            await self._content.release(data.id, tenant=tenant)
+            raise
         return view_of(entry)
+
+    async def remove(self, ref: str, *, tenant: str | None, actor: str) -> DataView:
+        """Forgets it; its files at this hub go with it. Raises E0906, and E0304 while unfinished work reads it."""
+        found = self.find(ref, tenant=tenant)
+        await self._jobs.handle(ev.DataRemoved(found.id, actor))
+        if found.content:
+            await self._content.release(found.id, tenant=found.tenant)
+        return found
+
+    def _check_has_files(self, new: NewData, data: DataObject) -> None:
+        """What HarchOS holds is at the hub that holds it, whatever somebody declares."""
+        if data.hubs != (self._hub_id,):
+            raise HarchError(
+                "E0201",
+                f"its files are uploaded to {self._hub_id}, so that is where it is",
+                hint="leave `hubs` out",
+                field="hubs",
+            )
+
+    def _same_code(self, digest: str, tag: Tag | None, tenant: str) -> CatalogEntry | None:
+        if not digest:
+            raise HarchError("E0201", "code consists of files", hint="upload them first", field="content")
+        return next(
+            (
+                entry
+                for entry in self._state.catalog.of(tenant)
+                if entry.object.kind is DataKind.CODE
+                and entry.content == digest
+                and entry.object.tag == tag
+                and not entry.home
+            ),
+            None,
+        )
+
+    def _name_of(self, new: NewData, tenant: str) -> str:
+        """Nobody chooses names for code, so none is in the way: with another tag it gets a name of its own."""
+        if new.kind is not DataKind.CODE or self._state.catalog.named(new.name, tenant=tenant) is None:
+            return new.name
+        return f"{new.name}-{secrets.token_hex(3)}"
 
     def find(self, ref: str, *, tenant: str | None) -> DataView:
         return view_of(self._state.catalog.get(ref, tenant=tenant))
@@ -126,6 +204,7 @@ class HubData:
         tag = parse_tag(raw_tag, self._jurisdictions)
         event = ev.DataRetagged(data.id, tag, declassification, dict(self._authorities), actor)
         await self._handle(event, data.id, data.tenant, actor, (data.id,))
+        self._upkeep.soon()  # files that may not rest here any more go now
         return self.find(data.id, tenant=None)
 
     def lineage(self, ref: str, *, tenant: str | None) -> DataLineage:

@@ -19,15 +19,23 @@ from harch.base.clock import Clock, SteadyClock
 from harch.base.errors import InvariantBroken
 from harch.base.listen.gate import Gates
 from harch.base.tracing.tracer import Tracing
+from harch.content.store import ContentStore
 from harch.federation.identity.hub_identity import HubIdentity
 from harch.federation.offers import LeaseTerms
 from harch.fleet.model import Fleet, Hub
-from harch.hub.agent_gateway import AgentGateway, AgentLink, AgentSessions
+from harch.hub.agent_gateway import AgentGateway, AgentLink, AgentSessions, ArtifactPort
 from harch.hub.audit.files import HEAD_FILE_NAME, HeadFile, KeyFile
 from harch.hub.audit.service import HubAudit, loss_at_start, loss_error
 from harch.hub.audit.table import AuditTrail
 from harch.hub.carbon.service import HubCarbon
 from harch.hub.clock_state import ClockWatch, open_clock
+from harch.hub.content.bulk_channel import BulkChannel
+from harch.hub.content.peers import ContentAnswers, ContentSource
+from harch.hub.content.place import open_content
+from harch.hub.content.service import HubContent, StoreThreads
+from harch.hub.content.settings import read_settings
+from harch.hub.content.transfers import ContentTransfers, PeerContent
+from harch.hub.content.upkeep import ContentUpkeep
 from harch.hub.credentials import HubCredentials
 from harch.hub.data import HubData
 from harch.hub.energy.service import HubEnergy
@@ -48,6 +56,7 @@ from harch.hub.pipelines.service import HubPipelines
 from harch.hub.pipelines.window_traces import WindowTraces
 from harch.hub.policy.decisions import ActivePolicy
 from harch.hub.policy.service import HubPolicies
+from harch.hub.preparations import Preparations
 from harch.hub.references import HubReferences
 from harch.hub.sentinel_access import SentinelClient
 from harch.hub.store.database import Database
@@ -89,6 +98,19 @@ class HubPorts:
     signals: SignalRegistry
     policy: ActivePolicy
     secrets: SecretBox
+    artifacts: ArtifactPort
+    peer_content: PeerContent
+
+
+@dataclass(frozen=True)
+class HubFiles:
+    """What one hub has of content: its store, what it gives to others, and who looks after it."""
+
+    store: ContentStore
+    content: HubContent
+    source: ContentSource
+    transfers: ContentTransfers
+    upkeep: ContentUpkeep
 
 
 class HubStatus:
@@ -141,6 +163,7 @@ def build_hub(
     settings: QueueSettings | None = None,
     identity: HubIdentity | None = None,
     listen: tuple[str, int] | None = None,
+    bulk_port: int = 0,
     leases: LeaseTerms | None = None,
     sentinel: SentinelClient | None = None,
     tracing: Tracing | None = None,
@@ -149,7 +172,8 @@ def build_hub(
     """One hub. Call it inside a running event loop; `HubService.close` writes what is left and lets go of the files.
 
     `identity` makes it part of a federation, with links to its peers at `listen` (the address of its member record if
-    absent); without one it is on its own. `peer_urls`: where the APIs of the fleet's other hubs are believed to be.
+    absent); without one it is on its own. `bulk_port`: where content is sent from, at the same address; 0 for any free
+    one. `peer_urls`: where the APIs of the fleet's other hubs are believed to be.
     `sentinel` is where this hub's telemetry is read; `gates` are those of this process's listeners.
     """
     gates = gates or Gates()
@@ -166,7 +190,9 @@ def build_hub(
 
     status = HubStatus(jobs, ports.directory, clock, version=version, url=url)
     credentials = HubCredentials(database, clock, jobs, ports.secrets, ports.sessions.close_key)
-    agents = AgentGateway(jobs, credentials, ports.sessions)
+    preparations = Preparations()
+    agents = AgentGateway(jobs, credentials, ports.sessions, preparations, ports.artifacts)
+    files = _build_content(hub, store, ports, jobs, agents)
     audit = _build_audit(store, jobs)
     policies = HubPolicies(
         fleet=fleet,
@@ -177,7 +203,15 @@ def build_hub(
         note=jobs.note,
         active=ports.policy,
     )
-    data = HubData(hub_id=hub.id, jurisdictions=jurisdictions, database=database, jobs=jobs, clock=clock)
+    data = HubData(
+        hub_id=hub.id,
+        jurisdictions=jurisdictions,
+        database=database,
+        jobs=jobs,
+        clock=clock,
+        content=files.content,
+        upkeep=files.upkeep,
+    )
     work = HubWorkloads(
         hub=hub,
         clock=clock,
@@ -186,6 +220,7 @@ def build_hub(
         policies=policies,
         secrets=ports.secrets,
         peers=status.peers,
+        preparations=preparations,
         tracing=tracing,
     )
     federation = HubFederation(
@@ -197,11 +232,23 @@ def build_hub(
         audit=audit,
         summary=status.summary,
         signals=ports.signals,
-        answers=_build_answers(fleet, hub, clock, jobs, work, agents, sentinel, ports.directory),
+        answers=_build_answers(fleet, hub, clock, jobs, work, agents, files, sentinel, ports.directory),
         outbox=ports.outbox,
         directory=ports.directory,
         gate=gates.gate("peers"),
     )
+    bulk = None
+    if identity is not None:
+        host = (listen or identity.member.address)[0]
+        bulk = BulkChannel(
+            fleet=fleet,
+            identity=identity,
+            listen=(host, bulk_port),
+            source=files.source,
+            clock=clock,
+            gate=gates.gate("bulk"),
+        )
+        ports.peer_content.connect(federation.ask, bulk.pull)
     carbon = HubCarbon(
         fleet=fleet,
         hub=hub,
@@ -269,6 +316,8 @@ def build_hub(
         carbon=carbon,
         energy=energy,
         pipelines=pipelines,
+        files=files,
+        bulk=bulk,
         sentinel=sentinel,
     )
 
@@ -290,7 +339,32 @@ def _make_ports(store: HubStore, peer_urls: dict[str, str]) -> HubPorts:
         signals=SignalRegistry(),
         policy=ActivePolicy(store.database),
         secrets=SecretBox(store.folder / "secrets.key", store.database.secrets()),
+        artifacts=ArtifactPort(),
+        peer_content=PeerContent(),
     )
+
+
+def _build_content(hub: Hub, store: HubStore, ports: HubPorts, jobs: JobRuntime, agents: AgentGateway) -> HubFiles:
+    """The content of one hub, with the store in its state folder or in a bucket."""
+    settings = read_settings(store.folder)
+    clock, chunks = store.clock, open_content(store.folder, settings, store.clock)
+    source = ContentSource(hub_id=hub.id, store=chunks, jobs=jobs, clock=clock)
+    transfers = ContentTransfers(hub_id=hub.id, store=chunks, jobs=jobs, peers=ports.peer_content)
+    content = HubContent(
+        hub_id=hub.id,
+        store=chunks,
+        threads=StoreThreads(),
+        jobs=jobs,
+        agents=agents,
+        transfers=transfers,
+        clock=clock,
+        code_kept=settings.retention.code,
+    )
+    ports.artifacts.connect(content.keep_artifacts)
+    upkeep = ContentUpkeep(
+        hub_id=hub.id, store=chunks, source=source, jobs=jobs, clock=clock, borrowed_kept=settings.retention.borrowed
+    )
+    return HubFiles(chunks, content, source, transfers, upkeep)
 
 
 def _make_metrics(store: HubStore) -> HubMetrics:
@@ -354,6 +428,7 @@ def _build_answers(
     jobs: JobRuntime,
     work: HubWorkloads,
     agents: AgentGateway,
+    files: HubFiles,
     sentinel: SentinelClient | None,
     directory: PeerDirectory,
 ) -> PeerAnswers:
@@ -373,6 +448,7 @@ def _build_answers(
         find=work.find,
         read_log=agents.read_log,
         telemetry=telemetry,
+        content=ContentAnswers(files.source, files.content.snapshot_for, work.find),
     )
 
 
@@ -399,6 +475,8 @@ class HubService:
         carbon: HubCarbon,
         energy: HubEnergy,
         pipelines: HubPipelines,
+        files: HubFiles,
+        bulk: BulkChannel | None,
         sentinel: SentinelClient | None,
     ) -> None:
         self.hub_id, self.country, self.clock = hub.id, hub.country, store.clock
@@ -408,6 +486,7 @@ class HubService:
         self.credentials, self.audit, self.policies, self.data = credentials, audit, policies, data
         self.operations, self.references, self.federation = operations, references, federation
         self.carbon, self.energy, self.pipelines = carbon, energy, pipelines
+        self.content, self._files, self._bulk = files.content, files, bulk
         self._time = ClockWatch(store.clock, store.folder, hub.id, jobs.note)
         # What the API calls of the parts without naming them.
         self.authenticate = credentials.authenticate
@@ -429,6 +508,8 @@ class HubService:
 
     async def run(self) -> None:
         """Background work, until cancelled. A hub that is held speaks with its peers, and does nothing else."""
+        if self._bulk is not None:
+            self._bulk.open()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.federation.run())
             group.create_task(self._time.run())
@@ -442,6 +523,7 @@ class HubService:
                 ("placement learning", learner.run),
                 ("energy planning", self.energy.run),
                 ("pipelines", self.pipelines.run),
+                ("content", self._files.upkeep.run),
             ):
                 group.create_task(self._jobs.kept_up(what, run))
 
@@ -452,10 +534,18 @@ class HubService:
         await self.policies.close()
         await self.carbon.close()
         self.energy.close()
+        await self._files.transfers.close()
+        if self._bulk is not None:
+            await asyncio.to_thread(self._bulk.close)
         await self._jobs.close()
+        await asyncio.to_thread(self._files.store.close)
         self._time.leave()
         self._database.close()
         self._head_file.close()
+
+    async def look_after_content(self) -> None:
+        """Takes away what need no longer be kept, now; it happens every minute anyway."""
+        await self._files.upkeep.look()
 
     def is_sentinel(self, token: str) -> bool:
         """Whether this is the key of the hub's own SENTINEL."""
@@ -502,9 +592,16 @@ class HubService:
         offset: int,
         bytes_max: int,
         since_s: float | None = None,
+        preparation: bool = False,
     ) -> LogPage:
         workload = await self.workload(ref, tenant=tenant)
         where = self.federation if workload.runner_hub and not workload.borrowed else self._agents
         return await where.read_log(
-            workload, rank=rank, attempt=attempt, offset=offset, bytes_max=bytes_max, since_s=since_s
+            workload,
+            rank=rank,
+            attempt=attempt,
+            offset=offset,
+            bytes_max=bytes_max,
+            since_s=since_s,
+            preparation=preparation,
         )

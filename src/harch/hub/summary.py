@@ -81,6 +81,7 @@ def summarise(
         lent=_by_state(counted, borrowed=False, leased=True),
         borrowed=_by_state(counted, borrowed=True),
         counts_gpu_memory=True,
+        capabilities=state.agents.capabilities(),
     )
 
 

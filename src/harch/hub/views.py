@@ -62,6 +62,7 @@ class LiveStatus(Struct, frozen=True, kw_only=True):
 
     pending_reason: str = ""  # in a few words; empty if it does not wait
     unheard_s: float | None = None  # how long nothing was heard of it at another hub, if that is long
+    preparing: str = ""  # what a node fetches or builds for it, before it starts
 
 
 class WorkloadPage(Struct, frozen=True, kw_only=True):

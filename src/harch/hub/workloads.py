@@ -23,6 +23,7 @@ from harch.hub.jobs.runtime import JobRuntime
 from harch.hub.jobs.state import JobState, may_leave, wrong_state
 from harch.hub.keys import SecretBox
 from harch.hub.policy.service import HubPolicies
+from harch.hub.preparations import Preparations
 from harch.hub.store import rows
 from harch.hub.store.database import Database
 from harch.hub.views import LiveStatus, PeerView, WorkloadPage, WorkloadQuery
@@ -48,11 +49,12 @@ class HubWorkloads:
         policies: HubPolicies,
         secrets: SecretBox,
         peers: Callable[[], list[PeerView]],
+        preparations: Preparations,
         tracing: Tracing | None = None,
     ) -> None:
         self._name, self._country, self._clock = hub.name, hub.country, clock
         self._database, self._jobs, self._policies, self._secrets = database, jobs, policies, secrets
-        self._peers, self._tracing = peers, tracing
+        self._peers, self._preparations, self._tracing = peers, preparations, tracing
 
     async def submit(
         self,
@@ -110,6 +112,7 @@ class HubWorkloads:
         return LiveStatus(
             pending_reason=pending_reason(state, workload, self._clock.now().timestamp()),
             unheard_s=state.lending.unheard_s(workload, self._clock.boot_s()),
+            preparing=self._preparations.of(workload),
         )
 
     def quotas(self, *, tenant: str | None) -> list[TenantQuota]:
@@ -198,7 +201,7 @@ class HubWorkloads:
 
     def _check_policy(self, spec: WorkloadSpec, tenant: str, now: datetime) -> Awaitable[None]:
         """With the data that it names, as the catalog knows it now; the machine's own gate comes afterwards."""
-        reads = self._state.guard.reads_request("", spec, tenant=tenant) if spec.data else None
+        reads = self._state.guard.reads_request("", spec, tenant=tenant) if spec.reads else None
         return self._policies.admit(spec, tenant=tenant, reads=reads, now=now)
 
     async def _audit_refusal(self, error: HarchError, subject: str, *, tenant: str, actor: str) -> None:
@@ -227,7 +230,7 @@ class HubWorkloads:
 
     def plan(self, spec: WorkloadSpec, *, tenant: str) -> Explanation:
         guard = self._state.guard
-        hubs = guard.hubs_allowed(guard.reads_request(spec.name, spec, tenant=tenant)) if spec.data else None
+        hubs = guard.hubs_allowed(guard.reads_request(spec.name, spec, tenant=tenant)) if spec.reads else None
         machine, context = self._jobs.machine, self._jobs.context()
         request = PlacementRequest.of(spec.name, spec, tenant=tenant, submitted_s=context.now_s, hubs_allowed=hubs)
         found = explain(machine, context, request, self._peers(), None, may_leave=may_leave(spec))
@@ -236,7 +239,7 @@ class HubWorkloads:
         try:
             data_ids = (
                 tuple(data.id for data in guard.reads_request(spec.name, spec, tenant=tenant).reads)
-                if spec.data
+                if spec.reads
                 else ()
             )
             choice = preview(self._state, context, spec, tenant=tenant, data_ids=data_ids)

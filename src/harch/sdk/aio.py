@@ -14,6 +14,7 @@ import httpx
 from harch.base.clock import SystemClock
 from harch.base.errors import HarchError
 from harch.sdk.carbon import AsyncCarbon, CarbonOperations
+from harch.sdk.content import ArtifactList, AsyncContent, ContentOperations, TreeView
 from harch.sdk.data import AsyncData, DataOperations
 from harch.sdk.energy import AsyncEnergy, EnergyOperations
 from harch.sdk.exchange import ApiReply, ApiRequest, Operation, RetryPolicy, SendFailure, Sleep
@@ -94,6 +95,7 @@ class AsyncClient:
         self.secrets = AsyncSecrets(self, self._ops)
         self.audit = AsyncAudit(self, self._ops, self._retry)
         self.data = AsyncData(self.run, DataOperations(self._retry))
+        self.content = AsyncContent(self.run, ContentOperations(self._retry))
         self.nodes = AsyncNodes(self.run, NodeOperations(self._retry))
         self.carbon = AsyncCarbon(self.run, self.stream, CarbonOperations(self._retry))
         self.energy = AsyncEnergy(self.run, EnergyOperations(self._retry))
@@ -251,6 +253,7 @@ class AsyncWorkloads(_Namespace):
     def __init__(self, client: AsyncClient, ops: Operations, retry: RetryPolicy) -> None:
         super().__init__(client, ops)
         self._retry = retry
+        self._content = ContentOperations(retry)
 
     async def submit(self, spec: Spec, *, idempotency_key: str | None = None) -> Workload:
         return await self._run(self._ops.submit(spec, idempotency_key))
@@ -324,11 +327,33 @@ class AsyncWorkloads(_Namespace):
         offset: int = 0,
         follow: bool = False,
         since: datetime | None = None,
+        preparation: bool = False,
     ) -> AsyncIterator[bytes]:
         """The output of one task, piece by piece. `follow` goes on until the task has ended; `since` (with a time zone)
-        leaves out what was written before."""
-        machine = LogStream(self._retry, ref, rank=rank, attempt=attempt, offset=offset, follow=follow, since=since)
+        leaves out what was written before. `preparation`: of what was fetched and built for it, instead."""
+        machine = LogStream(
+            self._retry,
+            ref,
+            rank=rank,
+            attempt=attempt,
+            offset=offset,
+            follow=follow,
+            since=since,
+            preparation=preparation,
+        )
         return self._stream(machine)
+
+    async def files(self, ref: str, path: str = ".", *, rank: int = 0, attempt: int | None = None) -> TreeView:
+        """A snapshot of what is at `path` below the working folder of one task; `content` fetches it by its ref."""
+        return await self._run(self._content.files(ref, path, rank, attempt))
+
+    async def place_files(self, ref: str, path: str, digest: str, *, rank: int = 0) -> None:
+        """Puts an uploaded tree at `path` below the working folder of one task that runs."""
+        await self._run(self._content.place_files(ref, path, digest, rank))
+
+    async def artifacts(self, ref: str | None = None) -> ArtifactList:
+        """What is kept of one workload; without `ref`, of all of them, newest first."""
+        return await self._run(self._content.artifacts(ref))
 
 
 class AsyncGpus(_Namespace):

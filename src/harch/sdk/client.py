@@ -15,6 +15,7 @@ import httpx
 from harch.base.clock import SystemClock
 from harch.base.errors import HarchError
 from harch.sdk.carbon import Carbon, CarbonOperations
+from harch.sdk.content import ArtifactList, Content, ContentOperations, TreeView
 from harch.sdk.data import Data, DataOperations
 from harch.sdk.energy import Energy, EnergyOperations
 from harch.sdk.exchange import ApiReply, ApiRequest, Operation, RetryPolicy, SendFailure, Sleep
@@ -96,6 +97,7 @@ class Client:
         self.secrets = Secrets(self, self._ops)
         self.audit = Audit(self, self._ops, self._retry)
         self.data = Data(self.run, DataOperations(self._retry))
+        self.content = Content(self.run, ContentOperations(self._retry))
         self.nodes = Nodes(self.run, NodeOperations(self._retry))
         self.carbon = Carbon(self.run, self.stream, CarbonOperations(self._retry))
         self.energy = Energy(self.run, EnergyOperations(self._retry))
@@ -250,6 +252,7 @@ class Workloads(_Namespace):
     def __init__(self, client: Client, ops: Operations, retry: RetryPolicy) -> None:
         super().__init__(client, ops)
         self._retry = retry
+        self._content = ContentOperations(retry)
 
     def submit(self, spec: Spec, *, idempotency_key: str | None = None) -> Workload:
         return self._run(self._ops.submit(spec, idempotency_key))
@@ -323,11 +326,33 @@ class Workloads(_Namespace):
         offset: int = 0,
         follow: bool = False,
         since: datetime | None = None,
+        preparation: bool = False,
     ) -> Iterator[bytes]:
         """The output of one task, piece by piece. `follow` goes on until the task has ended; `since` (with a time zone)
-        leaves out what was written before."""
-        machine = LogStream(self._retry, ref, rank=rank, attempt=attempt, offset=offset, follow=follow, since=since)
+        leaves out what was written before. `preparation`: of what was fetched and built for it, instead."""
+        machine = LogStream(
+            self._retry,
+            ref,
+            rank=rank,
+            attempt=attempt,
+            offset=offset,
+            follow=follow,
+            since=since,
+            preparation=preparation,
+        )
         return self._stream(machine)
+
+    def files(self, ref: str, path: str = ".", *, rank: int = 0, attempt: int | None = None) -> TreeView:
+        """A snapshot of what is at `path` below the working folder of one task; `content` fetches it by its ref."""
+        return self._run(self._content.files(ref, path, rank, attempt))
+
+    def place_files(self, ref: str, path: str, digest: str, *, rank: int = 0) -> None:
+        """Puts an uploaded tree at `path` below the working folder of one task that runs."""
+        self._run(self._content.place_files(ref, path, digest, rank))
+
+    def artifacts(self, ref: str | None = None) -> ArtifactList:
+        """What is kept of one workload; without `ref`, of all of them, newest first."""
+        return self._run(self._content.artifacts(ref))
 
 
 class Gpus(_Namespace):

@@ -78,6 +78,9 @@ class DataOperations:
             body["declassification"] = declassification
         return self._send("PUT", f"{_object(ref)}/tag", body, DataObject)
 
+    def remove(self, ref: str) -> Operation[None]:
+        yield from exchange(ApiRequest("DELETE", _object(ref)), self.policy)
+
     def lineage(self, ref: str) -> Operation[Lineage]:
         return self._get(f"{_object(ref)}/lineage", Lineage)
 
@@ -126,9 +129,16 @@ class Data:
         size_bytes: int = 0,
         sha256: str = "",
         parents: Sequence[str] = (),
+        content: str = "",
+        keep_days: float | None = None,
     ) -> DataObject:
-        """Registers data. Without a tag nobody may use it; without `hubs` it is at the hub that is asked."""
-        return self._run(self._ops.add(new_data(name, kind, tag, hubs, size_bytes, sha256, parents)))
+        """Registers data. Without a tag nobody may use it; without `hubs` it is at the hub that is asked.
+
+        `content`: the digest of files that were uploaded before. The hub keeps them for `keep_days`; None: until they
+        are removed.
+        """
+        body = new_data(name, kind, tag, hubs, size_bytes, sha256, parents, content, keep_days)
+        return self._run(self._ops.add(body))
 
     def get(self, ref: str) -> DataObject:
         return self._run(self._ops.get(ref))
@@ -142,6 +152,10 @@ class Data:
     ) -> DataObject:
         """Tightens; to loosen, give a signed declassification."""
         return self._run(self._ops.retag(ref, tag, declassification))
+
+    def remove(self, ref: str) -> None:
+        """Forgets it, and its content if the hub keeps that. Refused while work reads it."""
+        self._run(self._ops.remove(ref))
 
     def lineage(self, ref: str) -> Lineage:
         return self._run(self._ops.lineage(ref))
@@ -175,8 +189,11 @@ class AsyncData:
         size_bytes: int = 0,
         sha256: str = "",
         parents: Sequence[str] = (),
+        content: str = "",
+        keep_days: float | None = None,
     ) -> DataObject:
-        return await self._run(self._ops.add(new_data(name, kind, tag, hubs, size_bytes, sha256, parents)))
+        body = new_data(name, kind, tag, hubs, size_bytes, sha256, parents, content, keep_days)
+        return await self._run(self._ops.add(body))
 
     async def get(self, ref: str) -> DataObject:
         return await self._run(self._ops.get(ref))
@@ -188,6 +205,9 @@ class AsyncData:
         self, ref: str, tag: Mapping[str, object], *, declassification: Mapping[str, object] | None = None
     ) -> DataObject:
         return await self._run(self._ops.retag(ref, tag, declassification))
+
+    async def remove(self, ref: str) -> None:
+        await self._run(self._ops.remove(ref))
 
     async def lineage(self, ref: str) -> Lineage:
         return await self._run(self._ops.lineage(ref))
@@ -213,10 +233,12 @@ def new_data(
     size_bytes: int,
     sha256: str,
     parents: Sequence[str],
+    content: str = "",
+    keep_days: float | None = None,
 ) -> dict[str, object]:
     """The body of a registration; what is not given stays out, so that the hub's defaults hold."""
     body: dict[str, object] = {"name": name, "kind": kind, "size_bytes": size_bytes, "parents": list(parents)}
-    optional = {"tag": tag, "hubs": hubs, "sha256": sha256 or None}
+    optional = {"tag": tag, "hubs": hubs, "sha256": sha256 or None, "content": content or None, "keep_days": keep_days}
     return body | {key: value for key, value in optional.items() if value is not None}
 
 

@@ -35,6 +35,7 @@ class ApiRequest:
     params: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | None = None
+    timeout_s: float | None = None  # how long its answer may take; None: as any other
 
 
 @dataclass(frozen=True, slots=True)

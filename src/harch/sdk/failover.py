@@ -16,7 +16,8 @@ CONNECT_S_MAX = 4.0
 READ_S_MAX = 10.0
 STREAM_TIMEOUT_S = 60.0  # without a byte; the hub sends keep-alives more often than that
 
-_KNOWN_TO_ONE = frozenset({"E0301", "E0906"})  # workloads and data: a hub finds those that it took
+_KNOWN_TO_ONE = frozenset({"E0301", "E0906", "E1102"})  # workloads, data, content: a hub finds those that it took
+_OF_ONE_HUB = ("/workloads/", "/content/")
 
 
 PROBE = ApiRequest("GET", "/health")  # a question like any other: it goes on where it is not answered
@@ -31,18 +32,19 @@ def may_go_elsewhere(request: ApiRequest, failure: SendFailure, *, answered_befo
     """Questions that are not answered may; changes only if it is certain that they did not arrive.
 
     `answered_before`: by the hub that is silent now. Then whoever asks for a workload has found it there, and would
-    not find it elsewhere.
+    not find it elsewhere; the same is true of chunks.
     """
-    if answered_before and request.path.startswith("/workloads/"):
+    if answered_before and request.path.startswith(_OF_ONE_HUB):
         return False
     return not failure.sent or (failure.quiet and request.method == "GET")
 
 
 def request_timeout(request: ApiRequest, timeout_s: float, *, others: Sequence[str]) -> httpx.Timeout:
     """Shorter where another hub can be asked, and a question may go there."""
+    answer_s = request.timeout_s or timeout_s
     if not others:
-        return httpx.Timeout(timeout_s)
-    read_s = min(timeout_s, READ_S_MAX) if request.method == "GET" else timeout_s
+        return httpx.Timeout(timeout_s, read=answer_s)
+    read_s = min(answer_s, READ_S_MAX) if request.method == "GET" else answer_s
     return httpx.Timeout(timeout_s, connect=min(timeout_s, CONNECT_S_MAX), read=read_s)
 
 

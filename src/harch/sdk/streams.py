@@ -145,12 +145,14 @@ class LogStream(_Resuming):
         offset: int,
         follow: bool,
         since: datetime | None = None,
+        preparation: bool = False,
     ) -> None:
         super().__init__(policy, STREAM_FAILURES_MAX)
         self.offset = offset
         self._path = log_path(ref)
         self._fixed = {"rank": str(rank)} | ({} if attempt is None else {"attempt": str(attempt)})
         self._fixed |= {} if since is None else {"since": since.isoformat()}
+        self._fixed |= {"preparation": "true"} if preparation else {}
         self._follow = follow
         self._page_bytes = 0
         self._page_is_last = False

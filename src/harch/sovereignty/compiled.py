@@ -9,7 +9,7 @@ Hub masks are plain integers, so neither the number of hubs nor that of countrie
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from msgspec import Struct
 
@@ -55,6 +55,25 @@ class Rules:
             for passage in terrain.passages
             if passage.countries_crossed and all(end in self.bits for end in passage.ends)
         ]
+
+    def open_tag(self, countries: Collection[str] = ()) -> Tag:
+        """What code and results carry of which nobody has said more: they may go wherever the work itself may.
+
+        `countries`: where that is; empty for anywhere. Stores and links encrypt all the same.
+        """
+        places = tuple(countries) or tuple({site.country for site in self.terrain.sites if site.country is not None})
+        crossed = {country for passage in self.terrain.passages for country in passage.countries_crossed}
+        return Tag(
+            process_in=places,
+            rest_in=places,
+            transit_in=tuple(crossed) if len(places) > 1 else (),
+            may_cross_borders=len(places) > 1,
+            frameworks=(),
+            classification=Classification.INTERNAL,
+            encrypt_at_rest=False,
+            encrypt_in_transit=False,
+            key_in=(),
+        )
 
     def may_process(self, tag: Tag | None, hub: str) -> bool:
         number = self.bits.get(hub, -1)

@@ -42,7 +42,9 @@ class SimAgent:
         *,
         boot_offset_s: float = 0.0,
         boot_rate: float = 1.0,
+        features: dict[str, str] | None = None,
     ) -> None:
+        self.features = features if features is not None else {"environments": "simulated", "images": "simulated"}
         self.agent_id, self.country, self.node_ids, self.process_slots = agent_id, country, node_ids, process_slots
         self._boot_offset_s, self._boot_rate = boot_offset_s, boot_rate
         self._now = START
@@ -85,7 +87,7 @@ class SimAgent:
             process_slots=self.process_slots,
             address="127.0.0.1",
             gang_ports=(20000, 20099),
-            features={},
+            features=self.features,
             tasks=tuple(known),
             boot_s=self.boot_s(),
         )

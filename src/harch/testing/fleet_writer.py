@@ -70,6 +70,8 @@ def _link(link: Link, names: dict[str, str]) -> list[str]:
         _pair("rtt_ms", link.rtt_ms),
         _pair("bandwidth_gbps", link.bandwidth_gbps),
         _pair("countries_crossed", list(link.countries_crossed)),
+        *([_pair("dedicated", True)] if link.dedicated else []),
+        *([_pair("reserved_gbps", link.reserved_gbps)] if link.reserved_gbps else []),
     ]
 
 

@@ -68,6 +68,8 @@ class HubSummary(Struct, frozen=True, kw_only=True):
     # Of other hubs, here for them: each is among the `workloads` of its owner.
     borrowed: dict[str, int] = field(default_factory=dict, name="guests")
     counts_gpu_memory: bool = False  # of shares; False: a hub of an earlier version, which cannot read such work
+    # What its nodes can prepare: `content` (code and data that travel), `environments`, `images`.
+    capabilities: tuple[str, ...] = ()
 
 
 class HubCapacity(Struct, frozen=True, kw_only=True):

@@ -96,8 +96,9 @@ def _struct_problems(data: object, struct: StructType, path: str) -> Iterator[Sp
                 yield SpecProblem(here, "is missing")
             continue
         type_ = known[name]
-        if isinstance(type_, StructType):
-            yield from _struct_problems(data[name], type_, here)
+        inner = _struct_in(type_)
+        if inner is not None and (isinstance(type_, StructType) or isinstance(data[name], Mapping)):
+            yield from _struct_problems(data[name], inner, here)
         else:
             yield from _value_problems(data[name], annotations[name], type_, here)
 
@@ -110,8 +111,13 @@ def _value_problems(value: object, annotation: object, type_: Type, path: str) -
         entries = [(f"{path}.{key}", item, {key: item}) for key, item in value.items()]
     elif isinstance(value, Sequence) and not isinstance(value, str) and isinstance(type_, VarTupleType):
         entries = [(f"{path}[{index}]", item, [item]) for index, item in enumerate(value)]
+    inner = _struct_in(_bare(type_.item_type)) if isinstance(type_, VarTupleType) else None
     for here, item, alone in entries:
-        if message := _message_of(alone, item, annotation, type_):
+        if inner is not None:
+            for problem in _struct_problems(item, inner, here):
+                found = True
+                yield problem
+        elif message := _message_of(alone, item, annotation, type_):
             found = True
             yield SpecProblem(here, message)
     if not found and (message := _message_of(value, value, annotation, type_)):
@@ -130,7 +136,8 @@ def _message_of(value: object, culprit: object, annotation: object, type_: Type)
         words = [str(member.value) for member in enum.cls]
         return f"`{culprit}` is not one of {', '.join(words)}{_did_you_mean(culprit, words)}"
     if match := _REGEX_MESSAGE.search(text):
-        described = next(_descriptions(annotation, match.group(1)), f"must match {match.group(1)}")
+        pattern = match.group(1).replace("\\\\", "\\")  # the message quotes it
+        described = next(_descriptions(annotation, pattern), f"must match {pattern}")
         return f"`{culprit}` is not valid: {described}"
     return text[0].lower() + text[1:]
 
@@ -149,6 +156,13 @@ def _bare(type_: Type) -> Type:
     while isinstance(type_, Metadata):
         type_ = type_.type
     return type_
+
+
+def _struct_in(type_: Type) -> StructType | None:
+    """The fields of a mapping, also where it may be absent."""
+    if isinstance(type_, UnionType):
+        return next((inner for inner in map(_bare, type_.types) if isinstance(inner, StructType)), None)
+    return type_ if isinstance(type_, StructType) else None
 
 
 def _enum(type_: Type) -> EnumType | None:

@@ -74,6 +74,15 @@ class TaskEnd(workloads.TaskEnd, frozen=True, kw_only=True, gc=False):
     reason: ExitReason
 
 
+class TaskArtifact(Struct, frozen=True, array_like=True, gc=False):
+    """A result that is safe at the hub: the tree that was made of it."""
+
+    name: str
+    digest: str
+    size_bytes: int
+    files: int
+
+
 class Workload(Struct, kw_only=True, omit_defaults=True, gc=False):
     """One workload, for life. The store holds exactly these fields; the job machine is their only writer."""
 
@@ -86,7 +95,7 @@ class Workload(Struct, kw_only=True, omit_defaults=True, gc=False):
     state: State = State.PENDING
     attempt: int = 0  # counts placements; (id, attempt) names one execution and is started at most once
     restarts: int = 0
-    data_ids: tuple[str, ...] = ()  # what `spec.data` meant when it was admitted
+    data_ids: tuple[str, ...] = ()  # what `spec.reads` meant when it was admitted
     placement: tuple[TaskPlacement, ...] = ()
     placement_why: str = ""
     placement_score: dict[str, float] = {}  # the parts of the score of its node, from the decision
@@ -95,6 +104,7 @@ class Workload(Struct, kw_only=True, omit_defaults=True, gc=False):
     master_port: int | None = None
     ranks_running: frozenset[int] = frozenset()
     task_ends: tuple[TaskEnd, ...] = ()
+    artifacts: tuple[TaskArtifact, ...] = ()  # kept of its present attempt; data objects once it has ended well
     stop_reason: str = ""  # set when a stop was asked for; the state becomes final when the last task has ended
     stop_as: State | None = None  # the state it will have then
     scrub: bool = False  # it broke a rule about data: its tasks are killed and what they wrote is deleted

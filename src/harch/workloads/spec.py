@@ -424,6 +424,11 @@ class WorkloadSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         kept = [artifact.name for artifact in self.artifacts]
         if len({*kept, *self.outputs}) < len(kept) + len(self.outputs):
             raise ValueError("`artifacts` and `outputs` have a duplicate name")
+        if self.code is not None and self.working_dir is not None:
+            raise ValueError("`code` is the beginning of a fresh working folder, so it excludes `working_dir`")
+        wanted = self.environment
+        if wanted is not None and self.code is None and (wanted.requirements or wanted.lock or wanted.wheels):
+            raise ValueError("`environment.requirements`, `lock` and `wheels` are files of the code: give `code`")
         if self.artifacts and not self.command:
             raise ValueError("`artifacts` are files of a process, so they need a `command`")
         if self.carbon.may_wait:

@@ -118,10 +118,12 @@ class FakeHub:
         await self.say(StartTask(task))
         return await self.ended(task.key)
 
-    async def log(self, key: TaskKey, offset: int = 0, bytes_max: int = 1 << 20) -> TaskLogChunk:
+    async def log(
+        self, key: TaskKey, offset: int = 0, bytes_max: int = 1 << 20, *, preparation: bool = False
+    ) -> TaskLogChunk:
         self._requests += 1
         number = self._requests
-        await self.say(ReadTaskLog(number, key, offset, bytes_max))
+        await self.say(ReadTaskLog(number, key, offset, bytes_max, preparation=preparation))
         return await self.wait_for(TaskLogChunk, lambda one: one.request_id == number)
 
     async def hang_up(self) -> None:

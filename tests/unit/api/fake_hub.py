@@ -505,6 +505,7 @@ class FakeHub:
         offset: int,
         bytes_max: int,
         since_s: float | None = None,
+        preparation: bool = False,
     ) -> LogPage:
         await self.workload(ref, tenant=tenant)
         self.log_since_s = since_s

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from harch.execution.admission import Premises, refusal
-from harch.execution.local_engine import Scrubber
+from harch.execution.task_leftovers import Scrubber
 from harch.execution.preparation import StateFolder
 from harch.execution.protocol import (
     HubMessage,

@@ -156,7 +156,7 @@ def test_output_since_a_time_lacks_nothing_of_it_and_at_most_a_second_more_stand
             clock.now_s += wait_s
             log.write(piece)
             times += [clock.now_s] * len(piece)
-        since_s = data.draw(st.floats(900, clock.now_s + 10))
+        since_s = data.draw(st.floats(min(900.0, clock.now_s), clock.now_s + 10))
         start = offset_since(folder, since_s)
         oldest = next(iter(sorted(int(name) for name in os.listdir(folder) if name.isdecimal())), 0)
         wanted = [at for at, time_s in enumerate(times) if time_s >= since_s and at >= oldest]

@@ -10,8 +10,9 @@ import pytest
 
 from harch.execution.protocol import AgentMessage, HubMessage, StopTask, TaskEnded, TaskKey, encode_frame
 from harch.hub import agent_gateway
-from harch.hub.agent_gateway import AgentGateway, AgentSessions
+from harch.hub.agent_gateway import AgentGateway, AgentSessions, ArtifactPort
 from harch.hub.jobs import events as ev
+from harch.hub.preparations import Preparations
 from harch.testing.agents import SimAgent
 from harch.testing.clock import START
 from harch.workloads.lifecycle import ExitReason
@@ -68,7 +69,7 @@ class AnyKey:
 
 
 def gateway(driver: Any, sessions: AgentSessions | None = None) -> AgentGateway:
-    return AgentGateway(driver, AnyKey(), sessions or AgentSessions())  # type: ignore[arg-type]
+    return AgentGateway(driver, AnyKey(), sessions or AgentSessions(), Preparations(), ArtifactPort())  # type: ignore[arg-type]
 
 
 async def test_an_agent_whose_connection_ends_by_an_error_of_ours_has_left() -> None:

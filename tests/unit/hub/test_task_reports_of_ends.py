@@ -328,8 +328,8 @@ class TestJoining:
     @pytest.mark.parametrize(
         ("fields", "code", "message"),
         [
-            ({"version": PROTOCOL_VERSION - 1}, "E0201", "speaks protocol 2, this hub speaks 3"),
-            ({"version": PROTOCOL_VERSION + 1}, "E0201", "speaks protocol 4, this hub speaks 3"),
+            ({"version": PROTOCOL_VERSION - 1}, "E0201", f"speaks protocol {PROTOCOL_VERSION - 1}, this hub"),
+            ({"version": PROTOCOL_VERSION + 1}, "E0201", f"speaks protocol {PROTOCOL_VERSION + 1}, this hub"),
             ({"country": "SN"}, "E0902", "is in SN, hub Dakhla in MA"),
             ({"node_ids": (NODES[0], "sold")}, "E0201", "serves node `sold`, which hub Dakhla does not have"),
         ],

@@ -10,10 +10,13 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from harch.base.integers import Int64, Natural32, Positive32
 from harch.workloads.spec import (
+    ARTIFACTS_MAX,
     DATA_MAX,
     DURATION_S_MAX,
+    Artifact,
     CarbonPreferences,
     DataRef,
+    Environment,
     EnvName,
     Gang,
     Name,
@@ -96,6 +99,9 @@ class WorkloadBody(ClientFields, kw_only=True, forbid_unknown_fields=True):
     working_dir: str | None = None
     data: Annotated[list[DataRef], Meta(max_length=DATA_MAX)] | UnsetType = UNSET
     outputs: Annotated[list[DataRef], Meta(max_length=DATA_MAX)] | UnsetType = UNSET
+    code: DataRef | None = None
+    environment: Environment | None = None
+    artifacts: Annotated[list[Artifact], Meta(max_length=ARTIFACTS_MAX)] | UnsetType = UNSET
     query: str | None = None
     topology: Topology | UnsetType = UNSET
     gang: Gang | UnsetType = UNSET

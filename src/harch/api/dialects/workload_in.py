@@ -32,11 +32,14 @@ _MAY_BE_NULL = (
     "priority",
     "modelled_duration_s",
     "image",
+    "code",
+    "environment",
 )
 _MAY_BE_ABSENT = (
     "secrets",
     "data",
     "outputs",
+    "artifacts",
     "topology",
     "gang",
     "preemptible",

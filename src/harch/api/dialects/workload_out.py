@@ -99,6 +99,7 @@ def workload_view(workload: Workload, here: str = "", live: LiveStatus = _NO_LIV
         trace_id=trace.trace_id.hex() if trace is not None else "",
         unheard_s=live.unheard_s,
         pending_reason=live.pending_reason,
+        preparing=live.preparing,
     )
 
 
@@ -137,6 +138,9 @@ def spec_view(workload: Workload) -> dict[str, object]:
         "working_dir": spec.working_dir,
         "data": spec.data,
         "outputs": spec.outputs,
+        "code": spec.code,
+        "environment": spec.environment,
+        "artifacts": spec.artifacts,
         "query": spec.query,
         "topology": spec.topology,
         "gang": spec.gang,

@@ -47,6 +47,12 @@ class AuthorityKey(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     public_key: Annotated[str, Meta(max_length=64)]
 
 
+class DataRemovedReply(Struct, frozen=True, kw_only=True):
+    success: bool = True
+    id: str
+    name: str
+
+
 class AuthorityRemoved(Struct, frozen=True, kw_only=True):
     success: bool = True
     name: str
@@ -93,6 +99,13 @@ async def put_tag(request: Request, ref: str, caller: User, here: Here) -> Respo
     new = await read_json(request, here, NewTag)
     scope = tenant_scope(caller)
     return reply(await here.hub.data.retag(ref, new.tag, new.declassification, tenant=scope, actor=caller.key_id))
+
+
+@router.delete("/data/{ref}", responses=answers(DataRemovedReply), summary="Forgets a data object and its files here")
+async def delete_data(ref: str, caller: User, here: Here) -> Response:
+    """E0304 while unfinished work reads it. What was derived from it stays."""
+    removed = await here.hub.data.remove(ref, tenant=tenant_scope(caller), actor=caller.key_id)
+    return reply(DataRemovedReply(id=removed.id, name=removed.name))
 
 
 @router.get("/data/{ref}/lineage", responses=answers(DataLineage), summary="Its sources, and what was derived from it")

@@ -32,6 +32,7 @@ class LogSource:
     rank: int
     attempt: int | None
     since: datetime | None
+    preparation: bool = False
 
     async def read(self, offset: int) -> LogPage:
         return await self.here.hub.read_log(
@@ -42,6 +43,7 @@ class LogSource:
             offset=offset,
             bytes_max=LOG_BYTES_PER_PAGE,
             since_s=None if self.since is None else self.since.timestamp(),
+            preparation=self.preparation,
         )
 
 
@@ -57,6 +59,9 @@ async def logs(
         datetime | None, Query(description="Not what was written before; UTC if it has no time zone.")
     ] = None,
     follow: bool = False,
+    preparation: Annotated[
+        bool, Query(description="What was fetched and built before it started, instead of its output.")
+    ] = False,
 ) -> Response:
     """`X-Log-Offset` and `X-Log-Next-Offset` are the start and end of the page, `X-Log-Eof` whether more may come.
 
@@ -66,7 +71,7 @@ async def logs(
     """
     if since is not None and since.tzinfo is None:
         since = since.replace(tzinfo=UTC)
-    source = LogSource(here, ref, tenant_scope(caller), rank, attempt, since)
+    source = LogSource(here, ref, tenant_scope(caller), rank, attempt, since, preparation)
     first = await source.read(offset)
     return FollowedLog(source, first) if follow else Response(first.data, headers=_headers(first))
 

@@ -85,20 +85,20 @@ KINDS = (
     ErrorKind(
         "E1120",
         "Environment could not be built",
-        422,
+        400,
         "The packages of the work could not be installed. `harch logs ID --preparation` shows why.",
     ),
     ErrorKind(
         "E1121",
         "Nodes cannot build environments",
-        422,
+        400,
         "No agent of this hub has `uv`, which builds environments.",
         EXIT_INFEASIBLE,
     ),
     ErrorKind(
         "E1122",
         "Python version not available",
-        422,
+        400,
         "The node has no Python of the requested version, and downloads none.",
         EXIT_INFEASIBLE,
     ),
@@ -112,7 +112,7 @@ KINDS = (
     ErrorKind(
         "E1131",
         "Nodes cannot run images",
-        422,
+        400,
         "No agent of this hub has the programs that fetch, unpack and confine images.",
         EXIT_INFEASIBLE,
     ),
@@ -122,7 +122,7 @@ KINDS = (
         502,
         "The registry does not have the image, does not answer, or asks for credentials.",
     ),
-    ErrorKind("E1133", "Image could not be unpacked", 422, "The image is damaged, or not made for this machine."),
+    ErrorKind("E1133", "Image could not be unpacked", 400, "The image is damaged, or not made for this machine."),
     ErrorKind(
         "E1140",
         "Content could not be transferred",

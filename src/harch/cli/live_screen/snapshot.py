@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from harch.cli.follow import elapsed_s
+from harch.cli.follow import elapsed_s, state_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -155,7 +155,7 @@ def work_line(workload: Workload) -> WorkLine:
         tenant=workload.tenant,
         owner=workload.hub_id or "",
         runner=workload.runner_hub,
-        status="stopping" if workload.stopping else workload.status,
+        status=state_of(workload),
         gpus=float(each) * int(tasks),
         modelled=workload.modelled,
         ran_s=elapsed_s(workload),

@@ -18,6 +18,11 @@ def added(data: DataObject, countries: tuple[str, ...], *, actor: str) -> Draft:
     return _of(data, audit.DATA_ADDED, "done", countries, {**_facts(data), "hubs": data.hubs}, actor)
 
 
+def removed(data: DataObject, countries: tuple[str, ...], *, actor: str, why: str) -> Draft:
+    details: dict[str, Detail] = {**_facts(data), "hubs": data.hubs, "reason": why[:REASON_LENGTH_MAX]}
+    return _of(data, audit.DATA_REMOVED, "done", countries, details, actor)
+
+
 def tagged(
     data: DataObject, countries: tuple[str, ...], *, actor: str, declassification: Declassification | None
 ) -> Draft:

@@ -13,7 +13,9 @@ from harch.hub.federation.messages import (
     LOG_BYTES_MAX,
     ROWS_MAX,
     Answer,
+    ContentRequest,
     ErrorReply,
+    FilesQuestion,
     LogReply,
     LogRequest,
     PieceRequest,
@@ -42,7 +44,14 @@ class ReadLog(Protocol):
         offset: int,
         bytes_max: int,
         since_s: float | None = None,
+        preparation: bool = False,
     ) -> Awaitable[LogPage]: ...
+
+
+class AnswerContent(Protocol):
+    """What this hub gives to others of its content. Raises for what it does not give."""
+
+    async def __call__(self, hub_id: str, question: ContentRequest | FilesQuestion) -> Answer: ...
 
 
 class PeerAnswers:
@@ -57,9 +66,11 @@ class PeerAnswers:
         find: Callable[[str], Awaitable[Workload]],
         read_log: ReadLog,
         telemetry: TelemetryAnswers,
+        content: AnswerContent,
     ) -> None:
         self._hub_id, self._live_status = hub_id, live_status
         self._list_work, self._find, self._read_log, self._telemetry = list_work, find, read_log, telemetry
+        self._content = content
 
     async def answer(self, hub_id: str, question: Question) -> Answer:
         """Never raises for what can go wrong: then the error is the answer."""
@@ -70,6 +81,8 @@ class PeerAnswers:
                 return await self._telemetry.answer(hub_id, question)
             if isinstance(question, PieceRequest):
                 return self._telemetry.piece(hub_id, question)
+            if isinstance(question, ContentRequest | FilesQuestion):
+                return await self._content(hub_id, question)
             return await self._log(hub_id, question)
         except HarchError as error:
             return ErrorReply(number=question.number, code=error.code, message=error.message, hint=error.hint)
@@ -100,6 +113,7 @@ class PeerAnswers:
             offset=question.offset,
             bytes_max=max(1, min(question.bytes_max, LOG_BYTES_MAX)),
             since_s=question.since_s,
+            preparation=question.preparation,
         )
         return LogReply(number=question.number, offset=page.offset, data=page.data, eof=page.eof)
 

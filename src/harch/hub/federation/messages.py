@@ -82,6 +82,7 @@ class LogRequest(Struct, frozen=True, kw_only=True, tag="log.asked"):
     offset: int
     bytes_max: int
     since_s: float | None = None
+    preparation: bool = False
 
 
 class LogReply(Struct, frozen=True, kw_only=True, tag="log.told"):
@@ -119,6 +120,42 @@ class PieceReply(Struct, frozen=True, kw_only=True, tag="telemetry.piece_told"):
     data: bytes
 
 
+class ContentRequest(Struct, frozen=True, kw_only=True, tag="content.asked"):
+    """May I have the tree of this data object? `ref`: its id, or that of a snapshot that was made for this hub."""
+
+    number: int
+    ref: str
+    tenant: str
+    digest: str
+
+
+class ContentReply(Struct, frozen=True, kw_only=True, tag="content.told"):
+    """Yes: on the bulk port of this hub, with this ticket, which is good for chunks of that tree and for one hub."""
+
+    number: int
+    port: int
+    ticket: bytes
+    root_bytes: int  # of the chunk that the digest names
+
+
+class FilesQuestion(Struct, frozen=True, kw_only=True, tag="files.asked"):
+    """What is in the working folder of my workload at yours? Only its owner is answered."""
+
+    number: int
+    workload_id: str
+    rank: int
+    attempt: int | None
+    path: str
+
+
+class FilesReply(Struct, frozen=True, kw_only=True, tag="files.told"):
+    """A snapshot, to be fetched by its `ref`."""
+
+    number: int
+    ref: str
+    digest: str
+
+
 class ErrorReply(Struct, frozen=True, kw_only=True, tag="not.told"):
     """Instead of an answer: the error that a person at that hub would see."""
 
@@ -147,8 +184,8 @@ class AlertRecords(Struct, frozen=True, kw_only=True, tag="alert.records"):
     records: bytes
 
 
-Question = WorkRequest | LogRequest | TelemetryRequest | PieceRequest
-Answer = WorkReply | LogReply | TelemetryReply | PieceReply | ErrorReply
+Question = WorkRequest | LogRequest | TelemetryRequest | PieceRequest | ContentRequest | FilesQuestion
+Answer = WorkReply | LogReply | TelemetryReply | PieceReply | ContentReply | FilesReply | ErrorReply
 PeerMessage = (
     gossip.Message
     | offers.LendingMessage
@@ -238,6 +275,7 @@ class HubNow(Struct, frozen=True, array_like=True):
     storage_gb_free: float | None = None
     lent: dict[str, int] = {}
     borrowed: dict[str, int] = field(default_factory=dict, name="guests")
+    capabilities: tuple[str, ...] = ()
 
 
 _encode = msgspec.msgpack.Encoder().encode

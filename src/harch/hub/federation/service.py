@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
@@ -12,7 +13,15 @@ from harch.federation.links.mesh import LinkStatus
 from harch.hub.audit.service import HubAudit
 from harch.hub.federation.alerts import AlertExchange
 from harch.hub.federation.answers import FederationWork, PeerAnswers, gather_work
-from harch.hub.federation.messages import LOG_BYTES_MAX, ROWS_MAX, LogReply, LogRequest, SignalRegistry
+from harch.hub.federation.messages import (
+    LOG_BYTES_MAX,
+    ROWS_MAX,
+    Answer,
+    LogReply,
+    LogRequest,
+    Question,
+    SignalRegistry,
+)
 from harch.hub.federation.outbox import PeerOutbox
 from harch.hub.federation.peer_view import ALONE, PeerDirectory
 from harch.hub.federation.questions import FEATURE, Questions, fetch_answer
@@ -22,6 +31,8 @@ from harch.hub.policy.service import HubPolicies
 from harch.hub.views import LogPage, PeerView
 from harch.wire.hubs import HubSummary
 from harch.workloads.lifecycle import Workload
+
+A = TypeVar("A", bound=Answer)
 
 
 class HubFederation:
@@ -120,6 +131,14 @@ class HubFederation:
             raise HarchError("E0698", f"hub {hub_id} runs a version that answers no telemetry queries")
         return await fetch_answer(self._runtime.questions, hub_id, question, within_s=within_s)
 
+    async def ask(
+        self, hub_id: str, question: Callable[[int], Question], answer: type[A], *, within_s: float | None = None
+    ) -> A:
+        """Puts a question to another hub. Raises E0802 if it does not answer, and whatever error it answers."""
+        if self._runtime is None:
+            raise HarchError("E0802", f"hub {hub_id} cannot be asked: {ALONE}", hint="query that hub")
+        return await self._runtime.questions.request(hub_id, question, answer, within_s=within_s)
+
     async def read_log(
         self,
         workload: Workload,
@@ -129,10 +148,11 @@ class HubFederation:
         offset: int,
         bytes_max: int,
         since_s: float | None = None,
+        preparation: bool = False,
     ) -> LogPage:
         """Of own work that another hub runs, or ran last. Raises E0802 if that hub does not answer."""
         runner = workload.runner_hub
-        if workload.leased and not workload.runner_placement:  # no report yet that it has started there
+        if workload.leased and not workload.runner_placement:  # no report yet that it is placed there
             start = max(offset, 0)
             return LogPage(offset=start, next_offset=start, data=b"", eof=False)
         if self._runtime is None:
@@ -147,6 +167,7 @@ class HubFederation:
                 offset=offset,
                 bytes_max=min(bytes_max, LOG_BYTES_MAX),
                 since_s=since_s,
+                preparation=preparation,
             ),
             LogReply,
         )

@@ -12,6 +12,8 @@ from harch.execution.protocol import PROTOCOL_VERSION, AgentHello
 from harch.fleet.model import Hub
 from harch.hub.store.records import AgentKey
 
+LACKS_FEATURE = "none: "  # how an agent begins to say why it cannot do something
+
 
 @dataclass(slots=True)
 class ConnectedAgent:
@@ -75,6 +77,22 @@ class AgentBook:
         for node_id in agent.node_ids:
             del self.agent_of_node[node_id]
         return agent
+
+    def why_none_has(self, feature: str) -> str:
+        """What the first agent says against a feature that no agent has; empty if one has it, or none is connected."""
+        unknown = f"{LACKS_FEATURE}its agent has no {feature}"
+        told = [agent.hello.features.get(feature, unknown) for agent in self.agents.values()]
+        if not told or any(not text.startswith(LACKS_FEATURE) for text in told):
+            return ""
+        return told[0].removeprefix(LACKS_FEATURE)
+
+    def capabilities(self) -> tuple[str, ...]:
+        """What nodes here can prepare for work, for peers that want to lend some."""
+        return ("content", *(feature for feature in ("environments", "images") if self._any_has(feature)))
+
+    def _any_has(self, feature: str) -> bool:
+        lacks = LACKS_FEATURE
+        return any(not agent.hello.features.get(feature, lacks).startswith(lacks) for agent in self.agents.values())
 
     def take_gang_port(self, node_id: str) -> tuple[str, int] | None:
         """Address and free rendezvous port at the agent of this node, or None when its whole range is in use."""

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from harch.base.errors import HarchError, InvariantBroken
 from harch.base.rejection import Rejection, rejected
+from harch.execution.protocol import ContentUse, TaskContent
 from harch.hub.store.records import CatalogEntry
 from harch.sovereignty.compiled import Rules
 from harch.sovereignty.gates import (
@@ -28,7 +29,7 @@ from harch.sovereignty.gates import (
 )
 from harch.sovereignty.lineage import derive_tag
 from harch.sovereignty.rules import explain_rest
-from harch.sovereignty.tags import DataObject
+from harch.sovereignty.tags import DataKind, DataObject
 from harch.workloads.lifecycle import Workload
 from harch.workloads.spec import WorkloadSpec
 
@@ -51,6 +52,18 @@ class Catalog:
         holder = self.named(data.name, tenant=data.tenant)
         if not entry.home and (holder is None or holder.made_by):
             self._by_name[data.tenant, data.name] = data.id
+
+    def remove(self, data_id: str) -> None:
+        """Its name means the newest product of that name again, if there is one."""
+        entry = self.entries.pop(data_id)
+        del self.objects[data_id]
+        name = (entry.object.tenant, entry.object.name)
+        if self._by_name.get(name) != data_id:
+            return
+        del self._by_name[name]
+        for other in self.entries.values():
+            if not other.home and (other.object.tenant, other.object.name) == name:
+                self._by_name[name] = other.object.id
 
     def restore(self, entries: Iterable[CatalogEntry]) -> None:
         for entry in sorted(entries, key=lambda entry: (entry.created_at, entry.object.id)):
@@ -131,7 +144,7 @@ class Guard:
         """What a specification means, before it is admitted: names are looked up now."""
         reads: dict[str, DataObject] = {}
         missing: list[str] = []
-        for ref in spec.data:
+        for ref in spec.reads:
             entry = self.catalog.find(ref, tenant=tenant)
             if entry is None:
                 missing.append(ref)
@@ -153,21 +166,48 @@ class Guard:
         """
         verdict = admit(self.rules, reads_request, self._hub_id)
         reasons = verdict.rejections
-        if not reasons and spec.outputs:
+        if not reasons and (spec.outputs or spec.artifacts) and reads_request.reads:
             reasons = self._against_outputs(reads_request)
         if (reasons or not verdict.allowed) and not (elsewhere_too and self._others(reads_request)):
             raise self._refusal(reads_request, reasons)
-        for name in spec.outputs:
+        self._check_uses(spec, tenant)
+        self.check_names(spec, tenant=tenant)
+        return tuple(data.id for data in reads_request.reads)
+
+    def check_names(self, spec: WorkloadSpec, *, tenant: str) -> None:
+        """What it makes must not take the name of something that was registered. Raises E0910."""
+        for field, name in (
+            *(("outputs", name) for name in spec.outputs),
+            *(("artifacts", artifact.name) for artifact in spec.artifacts),
+        ):
             holder = self.catalog.named(name, tenant=tenant)
             if holder is not None and not holder.made_by:
                 raise HarchError(
                     "E0910",
                     f"the name `{name}` belongs to data that was registered: {holder.object.id}",
-                    hint="choose another name for the output",
-                    field="outputs",
+                    hint="choose another name for what it makes",
+                    field=field,
                     meta={"data": [holder.object.id]},
                 )
-        return tuple(data.id for data in reads_request.reads)
+
+    def _check_uses(self, spec: WorkloadSpec, tenant: str) -> None:
+        """Code is what was uploaded as code, an image what was registered as one: nodes treat them differently."""
+        for field, ref, kind in (("code", spec.code, DataKind.CODE), ("image", spec.image_data, DataKind.IMAGE)):
+            entry = self.catalog.find(ref, tenant=tenant) if ref is not None else None
+            if entry is None:
+                continue
+            if entry.object.kind is not kind or not entry.content:
+                what = f"is a {entry.object.kind}" if entry.content else "has no content here"
+                raise HarchError(
+                    "E0201",
+                    f"`{entry.object.name}` {what}; `{field}` needs content of kind `{kind}`",
+                    hint=f"`harch data add NAME --kind {kind} --files DIR` uploads it",
+                    field=field,
+                )
+        for ref in spec.data:
+            entry = self.catalog.find(ref, tenant=tenant)
+            if entry is not None and entry.object.kind is DataKind.CODE:
+                raise HarchError("E0201", f"`{ref}` is code, not data", hint="name it as `code`", field="data")
 
     def hubs_allowed(self, reads_request: AccessRequest) -> tuple[str, ...]:
         """For the first hard check of placement."""
@@ -238,6 +278,15 @@ class Guard:
             raise InvariantBroken("tags", workload.id, self._hub_id)
         return tuple(replace(data, hubs=(), parents=()) for data in reads_request.reads)
 
+    def contents_of(self, workload: Workload) -> tuple[TaskContent, ...]:
+        """The trees that must be on its node before it starts."""
+        entries = (self.catalog.entries.get(data_id) for data_id in workload.data_ids)
+        return tuple(
+            TaskContent(entry.object.id, entry.object.name, entry.content, _use_of(entry.object.kind))
+            for entry in entries
+            if entry is not None and entry.content
+        )
+
     def leaves_what_may_not_rest(self, workload: Workload) -> bool:
         """It may be read here and not be kept: what the work leaves behind is deleted when it ends."""
         return not all(self.may_rest_here(data) for data in self.reads_of(workload).reads)
@@ -258,3 +307,7 @@ class Guard:
 
     def may_rest_here(self, data: DataObject) -> bool:
         return self.rules.may_rest(data.tag, self._hub_id)
+
+
+def _use_of(kind: DataKind) -> ContentUse:
+    return {DataKind.CODE: ContentUse.CODE, DataKind.IMAGE: ContentUse.IMAGE}.get(kind, ContentUse.DATA)

@@ -35,6 +35,7 @@ def submit(tx: Transaction, event: ev.Submitted) -> None:
         waiting = f"{tx.context.limits.pending_max} workloads are already pending"
         raise HarchError("E0401", waiting, hint="try again later", retry_after_s=10)
     data_ids, hubs_allowed = _admitted_data(tx, event.spec, event.tenant)
+    _check_nodes(tx, event.spec)
     request = PlacementRequest.of(
         event.workload_id, event.spec, tenant=event.tenant, submitted_s=tx.now_s, hubs_allowed=hubs_allowed
     )
@@ -83,6 +84,7 @@ def replace_spec(tx: Transaction, event: ev.SpecReplaced) -> None:
     if workload.is_placed or workload.leased or workload.borrowed:
         raise wrong_state(workload, "its specification can change only while it is pending at its own hub")
     data_ids, hubs_allowed = _admitted_data(tx, event.spec, workload.tenant)
+    _check_nodes(tx, event.spec)
     request = PlacementRequest.of(workload.id, event.spec, tenant=workload.tenant, hubs_allowed=hubs_allowed)
     home_fits = _fits_home(tx, event.spec, request)
     _check_quota(tx, request, replaces=tx.state.request(workload))
@@ -110,11 +112,26 @@ def replace_spec(tx: Transaction, event: ev.SpecReplaced) -> None:
 
 def _admitted_data(tx: Transaction, spec: WorkloadSpec, tenant: str) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
     """Ids of the data that it reads, and the hubs that their tags permit. Before every other check of the work."""
-    if not spec.data:
+    if not spec.reads:
+        if spec.artifacts:
+            tx.state.guard.check_names(spec, tenant=tenant)
         return (), None
     reads_request = tx.state.guard.reads_request(spec.name, spec, tenant=tenant)
     ids = tx.state.guard.admit(spec, reads_request, tenant=tenant, elsewhere_too=_may_leave(tx, spec))
     return ids, tx.state.guard.hubs_allowed(reads_request)
+
+
+def _check_nodes(tx: Transaction, spec: WorkloadSpec) -> None:
+    """Raises E1121 or E1131 if no node here can prepare what it runs in: known now, so nobody waits for it in vain."""
+    if not spec.runs_process:
+        return
+    for wanted, feature, code in ((spec.environment, "environments", "E1121"), (spec.image, "images", "E1131")):
+        why = tx.state.agents.why_none_has(feature) if wanted is not None else ""
+        if why:
+            hint = "install what is missing on the nodes, and restart their agents; `harch doctor` checks a machine"
+            raise HarchError(
+                code, f"no node of {tx.state.hub.name} can do this: {why}", hint=hint, field=feature.rstrip("s")
+            )
 
 
 def _fits_home(tx: Transaction, spec: WorkloadSpec, request: PlacementRequest) -> bool:

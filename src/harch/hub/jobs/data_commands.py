@@ -7,6 +7,8 @@ Each rule raises before it changes anything, or goes through to its end.
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from msgspec.structs import replace
 
 from harch.base.errors import HarchError
@@ -107,6 +109,41 @@ def sweep(tx: Transaction) -> None:
             tx.end(workload, State.CANCELLED, reason)
 
 
+def remove(tx: Transaction, event: ev.DataRemoved) -> None:
+    """Forgets an object; its content here goes with it. What was derived from it stays. Raises E0906 or E0304."""
+    entry = tx.state.catalog.get(event.object_id, tenant=None)
+    readers = tx.state.guard.readers_of(event.object_id)
+    if readers:
+        raise HarchError(
+            "E0304",
+            f"{entry.object.name} is read by {readers[0]}" + (f" and {len(readers) - 1} more" if readers[1:] else ""),
+            hint="stop that work first, or wait until it has ended",
+        )
+    data = entry.object
+    tx.state.catalog.remove(data.id)
+    tx.emit(fx.DropData(data.id))
+    tx.record_data("data.removed", data, f"{data.kind} {data.name} removed: {event.why}")
+    tx.audit(data_drafts.removed(data, tx.state.countries_of(data.hubs), actor=event.actor, why=event.why))
+
+
+def keep(tx: Transaction, event: ev.DataKept) -> None:
+    """Something uses it again: its retention begins anew."""
+    entry = tx.state.catalog.get(event.object_id, tenant=None)
+    _put(tx, replace(entry, expires_at=event.until, updated_at=tx.now))
+
+
+def moved(tx: Transaction, event: ev.DataMoved) -> None:
+    """A copy has come to a hub, or is gone from it. Whether it may be there was decided before a byte was sent."""
+    entry = tx.state.catalog.entries.get(event.object_id)
+    if entry is None:
+        return
+    hubs = tuple(hub for hub in entry.object.hubs if hub != event.hub) + ((event.hub,) if event.present else ())
+    if set(hubs) != set(entry.object.hubs):
+        _put(tx, replace(entry, object=replace(entry.object, hubs=hubs), updated_at=tx.now))
+        word = "has a copy at" if event.present else "has no copy any more at"
+        tx.record_data("data.moved", entry.object, f"{entry.object.name} {word} {event.hub}")
+
+
 def produced(tx: Transaction, workload: Workload) -> None:
     """The outputs of work that has ended well: each carries the meet of what was read, as it is tagged now."""
     reads = tx.state.guard.reads_of(workload).reads
@@ -126,6 +163,42 @@ def produced(tx: Transaction, workload: Workload) -> None:
         _put(tx, CatalogEntry(object=data, created_at=tx.now, updated_at=tx.now, made_by=workload.id, home=home))
         tx.record_data("data.produced", data, f"{data.kind} {name} by {workload.id}: {_described(data)}")
         tx.audit(data_drafts.derived(data, workload, tx.state.hub.country))
+    made = {artifact.name: artifact for artifact in workload.artifacts}
+    for number, wanted in enumerate(workload.spec.artifacts):
+        artifact = made.get(wanted.name)
+        if artifact is None:  # the agent has said why
+            continue
+        data = derive_output(
+            reads,
+            id=artifact_id(workload, number),
+            kind=DataKind.ARTIFACT,
+            name=wanted.name,
+            tenant=workload.tenant,
+            hub=tx.state.hub.id,
+            size_bytes=artifact.size_bytes,
+            declared=None if reads else tx.state.guard.rules.open_tag(workload.spec.countries_allowed),
+        )
+        if not tx.state.guard.may_rest_here(data):
+            tx.changed(workload, "workload.artifact_lost", f"artifact {wanted.name}: its tag does not let it rest here")
+            continue
+        expires_at = tx.now + timedelta(days=wanted.keep_days)
+        entry = CatalogEntry(
+            object=data,
+            created_at=tx.now,
+            updated_at=tx.now,
+            made_by=workload.id,
+            home=home,
+            content=artifact.digest,
+            expires_at=expires_at,
+        )
+        _put(tx, entry)
+        tx.record_data("data.produced", data, f"artifact {wanted.name} by {workload.id}: {_described(data)}")
+        tx.audit(data_drafts.derived(data, workload, tx.state.hub.country))
+
+
+def artifact_id(workload: Workload, number: int) -> str:
+    """Known before it is registered: its content is held under this id from the moment that its agent reports it."""
+    return f"data_{workload.id.removeprefix('wl_')}-a{number + 1}"
 
 
 def output_ids(workload: Workload) -> list[str]:

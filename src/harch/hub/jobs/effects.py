@@ -45,6 +45,10 @@ class SaveData(Struct, frozen=True, gc=False):
     entry: CatalogEntry
 
 
+class DropData(Struct, frozen=True, gc=False):
+    data_id: str
+
+
 class SaveIdempotencyKey(Struct, frozen=True, gc=False):
     entry: IdempotencyEntry
 
@@ -75,4 +79,16 @@ class SendPeer(Struct, frozen=True, gc=False):
     message: LendingMessage
 
 
-Effect = Save | SaveLabels | SaveName | SaveCondition | SaveData | SaveIdempotencyKey | Record | Audit | Send | SendPeer
+Effect = (
+    Save
+    | SaveLabels
+    | SaveName
+    | SaveCondition
+    | SaveData
+    | DropData
+    | SaveIdempotencyKey
+    | Record
+    | Audit
+    | Send
+    | SendPeer
+)

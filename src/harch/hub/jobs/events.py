@@ -129,6 +129,29 @@ class DataRetagged(Struct, frozen=True, gc=False):
     actor: str = "hub"
 
 
+class DataRemoved(Struct, frozen=True, gc=False):
+    """Somebody wants it forgotten, or its time is over."""
+
+    object_id: str
+    actor: str = "hub"
+    why: str = "its owner removed it"
+
+
+class DataKept(Struct, frozen=True, gc=False):
+    """It is used again and stays until then at least; None: until somebody removes it."""
+
+    object_id: str
+    until: datetime | None
+
+
+class DataMoved(Struct, frozen=True, gc=False):
+    """A copy of it has come to a hub, or is gone from there."""
+
+    object_id: str
+    hub: str
+    present: bool
+
+
 class TagsDue(Struct, frozen=True, gc=False):
     """Time to ask again whether what runs still obeys the tags of its data."""
 
@@ -259,6 +282,9 @@ Event = (
     | RestartRequested
     | DataAdded
     | DataRetagged
+    | DataRemoved
+    | DataKept
+    | DataMoved
     | TagsDue
     | AgentJoined
     | AgentBarred

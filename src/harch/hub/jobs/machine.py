@@ -127,6 +127,12 @@ class JobMachine:
                 data_commands.add(tx, event)
             case ev.DataRetagged():
                 data_commands.retag(tx, event)
+            case ev.DataRemoved():
+                data_commands.remove(tx, event)
+            case ev.DataKept():
+                data_commands.keep(tx, event)
+            case ev.DataMoved():
+                data_commands.moved(tx, event)
             case ev.TagsDue():
                 data_commands.sweep(tx)
             case ev.AgentJoined():

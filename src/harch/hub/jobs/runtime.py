@@ -575,6 +575,8 @@ def _rare_statements(effect: fx.Effect) -> list[Statement]:
             return [rows.save_condition(kind, subject, value, why)]
         case fx.SaveData(data):
             return [rows.save_data(data)]
+        case fx.DropData(data_id):
+            return [rows.drop_data(data_id)]
         case fx.SaveName(workload):
             return [rows.save_name(workload)]
         case fx.SaveLabels(workload):

@@ -62,7 +62,10 @@ def task_ended(tx: Transaction, event: ev.TaskEndSeen) -> None:
             ended_at=end.at,
         )
         workload.task_ends += (seen,)
+        workload.artifacts += end.artifacts
         tx.changed(workload)
+        for lost in end.artifacts_lost:
+            tx.changed(workload, "workload.artifact_lost", f"artifact {lost[:500]}")
         if workload.data_ids:
             _audit_data(tx, workload, end)
         if len(workload.task_ends) == len(workload.placement):
@@ -91,7 +94,7 @@ def all_ended(tx: Transaction, workload: Workload) -> None:
         tx.requeue(workload, ending.message)
         return
     tx.free(workload)
-    if ending.state is State.COMPLETED and workload.spec.outputs:
+    if ending.state is State.COMPLETED and (workload.spec.outputs or workload.artifacts):
         data_commands.produced(tx, workload)
     workload.error_message = "" if ending.state is State.COMPLETED else ending.message
     tx.end(workload, ending.state, ending.message or "all tasks ended well")

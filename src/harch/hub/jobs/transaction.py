@@ -252,6 +252,10 @@ class Transaction:
             scrub_after=bool(workload.data_ids) and state.guard.leaves_what_may_not_rest(workload),
             lease_until_s=state.lease_until_s(workload, task),
             trace=workload.trace,
+            contents=state.guard.contents_of(workload) if workload.data_ids else (),
+            environment=spec.environment,
+            image=spec.image or "",
+            artifacts=spec.artifacts if task.rank == 0 else (),
         )
         self.to_agent(task, StartTask(order))
 

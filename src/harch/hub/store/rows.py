@@ -185,6 +185,10 @@ def save_data(entry: CatalogEntry) -> Statement:
     )
 
 
+def drop_data(data_id: str) -> Statement:
+    return "DELETE FROM data_objects WHERE id = ?", (data_id,)
+
+
 def load_data(body: bytes) -> CatalogEntry:
     return _decode_entry(body)
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from harch.base.errors import HarchError
+from harch.base.errors import EXIT_OK, HarchError
 from harch.cli.inputs import DURATION
 from harch.cli.listing import Listing, list_options
 from harch.cli.options import reason_option
 from harch.cli.remote import connect, hub_option, remote_options
 from harch.cli.verb_group import VerbGroup
+from harch.cli.verbs.sovereignty.data_files import add_files, get, remove
 from harch.cli.views.table import TableColumn
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 # Written out: importing the types would cost `--help` its speed.
-KINDS = ("dataset", "model", "checkpoint", "stream", "log_stream", "metric_stream", "pipeline_output")
+_STREAMS = ("stream", "log_stream", "metric_stream", "pipeline_output")
+KINDS = ("dataset", "model", "checkpoint", *_STREAMS, "code", "artifact", "image")
 CLASSES = ("public", "internal", "confidential", "restricted")
 
 _COLUMNS = (
@@ -248,6 +250,8 @@ def command() -> None:
 
 command.add_command(declassify)
 command.add_command(authority)
+command.add_command(get)
+command.add_command(remove)
 
 
 @command.command("add")
@@ -259,6 +263,10 @@ command.add_command(authority)
 @click.option("--from", "parents", multiple=True, metavar="NAME", help="Data that it was derived from. Repeatable.")
 @click.option("--size-bytes", type=int, default=0, metavar="N", help="Size in bytes.")
 @click.option("--digest", default="", metavar="HEX", help="SHA-256 of its content.")
+@click.option(
+    "--files", type=click.Path(), metavar="DIR", help="Send this folder, or file: HarchOS holds it from then on."
+)
+@click.option("--keep", type=DURATION, metavar="DURATION", help="How long files are kept (default: until removed).")
 @tag_options
 @remote_options
 def add(
@@ -268,18 +276,32 @@ def add(
     parents: tuple[str, ...],
     size_bytes: int,
     digest: str,
+    files: str | None,
+    keep: float | None,
     hub: str | None,
     as_json: bool,
-    **tag: Any,
-) -> None:
-    """Register data with its tag. Untagged data cannot be used."""
+    **options: Any,
+) -> int:
+    """Register data with its tag. Untagged data cannot be used.
+
+    With --files, its files are sent to the hub, where the tag must let them rest; work that reads it finds them in
+    $HARCH_DATA.
+    """
     from harch.cli.output import emit_json, note
 
+    tag = tag_from(**options) or None
+    if files is not None:
+        if hubs or size_bytes or digest:
+            hint = "the hub that receives the files knows these"
+            raise HarchError("E0201", "--files excludes --at, --size-bytes and --digest", hint=hint)
+        return add_files(name, files, kind=kind, tag=tag, parents=parents, keep_s=keep, hub=hub, as_json=as_json)
+    if keep is not None:
+        raise HarchError("E0201", "--keep is for files, and there are none", hint="name them: --files DIR")
     with connect(hub) as client:
         data = client.data.add(
             name,
             kind=kind,
-            tag=tag_from(**tag) or None,
+            tag=tag,
             hubs=[word.lower() for word in hubs] or None,
             size_bytes=size_bytes,
             sha256=digest,
@@ -287,10 +309,11 @@ def add(
         )
     if as_json:
         emit_json(data)
-        return
+        return EXIT_OK
     click.echo(data.id)
     if data.tag is None:
         note(f"{data.name} has no tag and cannot be used; `harch data tag {data.name} --process-in … --rest-in …`")
+    return EXIT_OK
 
 
 @command.command("ls")

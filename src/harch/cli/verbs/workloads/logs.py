@@ -36,6 +36,7 @@ _TAIL_MAX = 1_000_000
 @click.option(
     "--attempt", type=click.IntRange(min=1), metavar="N", help="Attempt of a restarted workload (default: the newest)."
 )
+@click.option("--preparation", is_flag=True, help="What was fetched and built before it started, instead.")
 @since_option("Output since this time, or this long ago, e.g. 10m.")
 @tail_option(_TAIL_MAX)
 @remote_options
@@ -45,6 +46,7 @@ def logs_command(
     rank: int,
     all_ranks: bool,
     attempt: int | None,
+    preparation: bool,
     since: datetime | None,
     tail: int | None,
     hub: str | None,
@@ -55,7 +57,7 @@ def logs_command(
     stdout and stderr of one task, as they were written. ID is an id or a name. With --json, one document:
     {"id", "rank", "text"}, of all ranks under `items`; -f is always text.
     """
-    from harch.cli.follow import follow
+    from harch.cli.follow import copy_log, follow
     from harch.cli.output import emit_json
     from harch.sdk.exchange import RetryPolicy
     from harch.sdk.streams import LogStream
@@ -69,19 +71,33 @@ def logs_command(
             offset = 0
             if tail is not None or since is not None:
                 machine = LogStream(
-                    RetryPolicy(), workload.id, rank=rank, attempt=None, offset=0, follow=False, since=since
+                    RetryPolicy(),
+                    workload.id,
+                    rank=rank,
+                    attempt=None,
+                    offset=0,
+                    follow=False,
+                    since=since,
+                    preparation=preparation,
                 )
                 past: Iterable[bytes] = client.stream(machine)
                 _copy(past if tail is None else [last_lines(past, tail)], b"")
                 offset = machine.offset
             try:
-                follow(client, workload, rank=rank, offset=offset)
+                if preparation:
+                    copy_log(
+                        client.workloads.logs(workload.id, rank=rank, offset=offset, follow=True, preparation=True)
+                    )
+                else:
+                    follow(client, workload, rank=rank, offset=offset)
             except KeyboardInterrupt:
                 return INTERRUPTED_EXIT_CODE
             return 0
         items = []
         for one in range(_tasks(workload)) if all_ranks else (rank,):
-            pieces: Iterable[bytes] = client.workloads.logs(workload.id, rank=one, attempt=attempt, since=since)
+            pieces: Iterable[bytes] = client.workloads.logs(
+                workload.id, rank=one, attempt=attempt, since=since, preparation=preparation
+            )
             if tail is not None:
                 pieces = [last_lines(pieces, tail)]
             if as_json:

@@ -157,7 +157,7 @@ def _columns(*, owner: bool, runner: bool) -> tuple[TableColumn, ...]:
 
 
 def _row(workload: Workload, now: datetime, *, borrowed: bool) -> tuple[object, ...]:
-    from harch.cli.follow import elapsed_s
+    from harch.cli.follow import elapsed_s, state_of
     from harch.cli.output import age_text, since_text
 
     ran_s, created_at = elapsed_s(workload), workload.metadata.created_at
@@ -166,7 +166,7 @@ def _row(workload: Workload, now: datetime, *, borrowed: bool) -> tuple[object, 
         workload.name,
         workload.hub_id or "-",
         workload.runner_hub or "-",
-        "stopping" if workload.stopping else workload.status,
+        state_of(workload),
         workload.scheduling_class or "-",
         Sortable(_gpus(workload), workload.gpus_total),
         _nodes(workload),
@@ -182,7 +182,7 @@ def _note(workload: Workload, *, borrowed: bool) -> str:
         workload.error_message
         or _unheard(workload, borrowed=borrowed)
         or _held(workload)
-        or ("" if workload.stopping else workload.pending_reason)
+        or ("" if workload.stopping else workload.preparing or workload.pending_reason)
     )
 
 

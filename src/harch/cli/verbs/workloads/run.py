@@ -11,7 +11,7 @@ import click
 
 from harch.base.errors import HarchError
 from harch.cli.failure import INTERRUPTED_EXIT_CODE
-from harch.cli.inputs import DURATION, MEMORY, MOMENT_AHEAD, env_pairs
+from harch.cli.inputs import DURATION, MEMORY, MOMENT_AHEAD, SIZE, duration_between, env_pairs
 from harch.cli.remote import connect, remote_options
 
 if TYPE_CHECKING:
@@ -37,6 +37,15 @@ _FLAGS = {
     "data": "--data",
     "outputs": "--output",
     "working_dir": "--workdir",
+    "environment": "--python, --requirements, --lock, --package, --index-url or --wheels",
+    "environment.python": "--python",
+    "environment.requirements": "--requirements",
+    "environment.lock": "--lock",
+    "environment.packages": "--package",
+    "environment.index_url": "--index-url",
+    "environment.wheels": "--wheels",
+    "image": "--image",
+    "artifacts": "--artifact",
     "scheduling_class": "--class",
     "priority": "--priority",
     "carbon.slack_s": "--slack",
@@ -47,6 +56,7 @@ _FLAGS = {
     "max_duration_s": "--max-duration",
     "modelled_duration_s": "--modelled-duration",
 }
+_CODE_TO_COME = "code"  # stands for it until it is sent: mistakes are found before
 _BOUND = re.compile(r"expected `\w+` ([<>]=?) (-?[0-9.]+)")
 _COMPARED = {"<=": "at most", ">=": "at least", "<": "less than", ">": "more than"}
 _FIELD = re.compile(r"`([a-z_.]+)`")
@@ -64,7 +74,7 @@ _FIELD = re.compile(r"`([a-z_.]+)`")
 @click.option("--topology", type=click.Choice(LEVELS), help="Domain that must hold all its GPUs, or it waits.")
 @click.option("--cpus", type=float, metavar="N", help="CPU cores of each task.")
 @click.option("--memory", type=MEMORY, metavar="SIZE", help="Main memory of each task, e.g. 16GB.")
-@click.option("--tasks", type=int, default=1, metavar="N", help="A gang of N tasks, started together or not at all.")
+@click.option("--tasks", type=int, metavar="N", help="A gang of N tasks, started together or not at all.")
 @click.option(
     "--env", "-e", multiple=True, metavar="A=B", help="Environment variable; `A` alone passes its value. Repeatable."
 )
@@ -80,10 +90,43 @@ _FIELD = re.compile(r"`([a-z_.]+)`")
     "--output", multiple=True, metavar="NAME", help="Data it produces, with the tags of what it read. Repeatable."
 )
 @click.option("--workdir", metavar="DIR", help="Folder shared by the node (default: a fresh one).")
-@click.option("--class", "turn_class", type=click.Choice(CLASSES), help="Scheduling class (default: training).")
 @click.option(
-    "--priority", type=click.Choice(["low", "normal", "high", "critical"]), default="normal", help="Default: normal."
+    "--code",
+    type=click.Path(),
+    metavar="DIR",
+    help="Folder whose files travel with it (default: the current one, if a project file or the command says so).",
 )
+@click.option("--no-code", is_flag=True, help="Send no code.")
+@click.option("--code-limit", type=SIZE, metavar="SIZE", help="Maximum size of the code (default: 500MB).")
+@click.option(
+    "--include-secret",
+    multiple=True,
+    metavar="FILE",
+    help="Send this file although it looks like a secret. Repeatable.",
+)
+@click.option("--python", metavar="VERSION", help="Version of Python, e.g. 3.12.")
+@click.option(
+    "--requirements", type=click.Path(), metavar="FILE", help="Install the packages of this file of the code."
+)
+@click.option("--lock", type=click.Path(), metavar="FILE", help="Install exactly the packages of this uv.lock.")
+@click.option("--package", multiple=True, metavar="SPEC", help="Install this package, e.g. `numpy>=2`. Repeatable.")
+@click.option("--index-url", metavar="URL", help="Package index (default: the node's own).")
+@click.option("--wheels", type=click.Path(), metavar="DIR", help="Install from this folder of the code, from no index.")
+@click.option("--image", metavar="REF", help="OCI image to run in: registry/name:tag, …@sha256:…, or data:NAME.")
+@click.option(
+    "--artifact",
+    multiple=True,
+    metavar="NAME=FILE",
+    help="Keep this file or folder when it has ended well. Repeatable.",
+)
+@click.option(
+    "--keep",
+    type=duration_between(1.0),
+    metavar="DURATION",
+    help="How long artifacts are kept (default: 30d).",
+)
+@click.option("--class", "turn_class", type=click.Choice(CLASSES), help="Scheduling class (default: training).")
+@click.option("--priority", type=click.Choice(["low", "normal", "high", "critical"]), help="Default: normal.")
 @click.option("--slack", type=DURATION, metavar="DURATION", help="Maximum delay of its start, for cleaner power.")
 @click.option(
     "--finish-by",
@@ -117,7 +160,7 @@ def command(
     topology: str | None,
     cpus: float | None,
     memory: float | None,
-    tasks: int,
+    tasks: int | None,
     env: tuple[str, ...],
     secret: tuple[str, ...],
     country: tuple[str, ...],
@@ -125,8 +168,21 @@ def command(
     data: tuple[str, ...],
     output: tuple[str, ...],
     workdir: str | None,
+    code: str | None,
+    no_code: bool,
+    code_limit: float | None,
+    include_secret: tuple[str, ...],
+    python: str | None,
+    requirements: str | None,
+    lock: str | None,
+    package: tuple[str, ...],
+    index_url: str | None,
+    wheels: str | None,
+    image: str | None,
+    artifact: tuple[str, ...],
+    keep: float | None,
     turn_class: str | None,
-    priority: str,
+    priority: str | None,
     slack: float | None,
     finish_by: datetime | None,
     carbon_aware: bool,
@@ -143,9 +199,13 @@ def command(
     """Run a command on the fleet and follow its output.
 
     Exits with the exit code of the command; 1 if it was cancelled or lost. Ctrl-C stops following, not the work.
+    The code of a project travels with it; a harch.toml in its folder sets defaults.
     """
+    from msgspec.structs import replace
+
     from harch.base.clock import iso
     from harch.cli import follow
+    from harch.cli.content.launch import CodeOptions, Launch, artifacts, merged, prepare, send_code
     from harch.cli.output import emit_json, note
     from harch.workloads.check import checked
 
@@ -157,7 +217,7 @@ def command(
         )
     names_one_gpu = gpu_model is not None or gpu_models is not None or gpu_fraction is not None
     resources = {
-        "gpus": 1 if gpus is None and query is None and names_one_gpu else gpus,
+        "gpus": gpus,
         "gpu_model": gpu_model,
         "gpu_models": gpu_models and [model.strip() for model in gpu_models.split("|")],
         "gpu_fraction": gpu_fraction,
@@ -173,19 +233,20 @@ def command(
         "g_max": carbon_max,
         "g_per_kwh_max": carbon_ceiling,
     }
-    fields: dict[str, object] = {
+    typed: dict[str, object] = {
         "name": name or _name_for(words),
         "command": list(words),
         "query": query,
         "tasks": tasks,
         "resources": {key: value for key, value in resources.items() if value is not None},
         "env": env_pairs(env),
-        "secrets": list(secret),
-        "countries_allowed": [code.upper() for code in country],
+        "secrets": list(secret) or None,
+        "countries_allowed": [one.upper() for one in country] or None,
         "stay_home": stay_home or None,
-        "data": list(data),
-        "outputs": list(output),
+        "data": list(data) or None,
+        "outputs": list(output) or None,
         "working_dir": workdir,
+        "image": image,
         "topology": {"required": topology} if topology else None,
         "scheduling_class": turn_class,
         "priority": priority,
@@ -193,12 +254,36 @@ def command(
         "max_duration_s": max_duration,
         "modelled_duration_s": modelled_duration,
     }
+    if workdir is not None and code is not None:
+        raise HarchError(
+            "E0201", "--workdir and --code exclude each other", hint="code is unpacked in a folder of its own"
+        )
+    options = CodeOptions(
+        code, no_code, code_limit, include_secret, python, requirements, lock, package, index_url, wheels
+    )
+    launch = prepare(words, options, wants_code=workdir is None) if words else Launch()
+    fields = merged(launch.project, {key: value for key, value in typed.items() if value is not None})
+    fields["artifacts"] = artifacts(artifact, keep, launch.project)
+    fields["environment"] = launch.environment or None
+    fields["code"] = None if launch.folder is None else _CODE_TO_COME
+    if names_one_gpu and query is None and isinstance(fields["resources"], dict):
+        fields["resources"].setdefault("gpus", 1)
     try:
         spec = checked({key: value for key, value in fields.items() if value is not None})
     except HarchError as error:
         raise in_flags(error) from error
+    found = launch.scan()
+    if not as_json:
+        for remark in launch.remarks(found, has_image=spec.image is not None):
+            note(remark)
 
     with connect(hub) as client:
+        if found is not None:
+            try:
+                spec = replace(spec, code=send_code(client, launch, found, spec.countries_allowed, as_json=as_json))
+            except KeyboardInterrupt:
+                note("\nstopped: nothing was submitted. Run it again, and only what has not been sent is sent")
+                return INTERRUPTED_EXIT_CODE
         workload = client.workloads.submit(spec)
         if detach:
             if as_json:

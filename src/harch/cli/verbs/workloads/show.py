@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -41,6 +41,7 @@ def show_command(ref: str, events: int, hub: str | None, as_json: bool) -> None:
     How it stands and why, its request, where it runs, how it ended, and its newest events. ID is an id or a name.
     """
     from harch.base.clock import SystemClock
+    from harch.cli.follow import state_of
     from harch.cli.output import clean, emit_json
 
     with connect(hub) as client:
@@ -50,8 +51,7 @@ def show_command(ref: str, events: int, hub: str | None, as_json: bool) -> None:
     if as_json:
         emit_json({"workload": workload, "why": explanation, "events": found})
         return
-    stands = "stopping" if workload.stopping else workload.status
-    click.echo(f"{click.style(clean(workload.name), bold=True)} ({workload.id}): {stands}")
+    click.echo(f"{click.style(clean(workload.name), bold=True)} ({workload.id}): {state_of(workload)}")
     for label, text in description(workload, explanation, SystemClock().now()):
         click.echo(f"  {label:<{_LABEL_WIDTH}}  {clean(text)}")
     for event in found:
@@ -66,12 +66,15 @@ def description(workload: Workload, explanation: Explanation, now: datetime) -> 
 
     spec = workload.spec
     yield "why", workload.error_message or explanation.sentence
+    if workload.preparing:
+        yield "preparing", workload.preparing
     yield "request", _request(workload)
     if command := spec.get("command"):
         yield "command", shlex.join(map(str, command)) if isinstance(command, list | tuple) else str(command)
     for label, field in (("countries", "countries_allowed"), ("data", "data"), ("outputs", "outputs")):
         if (values := spec.get(field)) and isinstance(values, list | tuple):
             yield label, ", ".join(map(str, values))
+    yield from _brought(spec)
     yield "tenant", f"{workload.tenant}, class {workload.scheduling_class or '-'}"
     created_at, ran_s = workload.metadata.created_at, elapsed_s(workload)
     times = [f"submitted {since_text(created_at, now)} ago"]
@@ -91,6 +94,23 @@ def description(workload: Workload, explanation: Explanation, now: datetime) -> 
         yield "power", text
     if workload.trace_id:
         yield "trace", f"{workload.trace_id} (`harch sentinel traces show {workload.trace_id}`)"
+
+
+def _brought(spec: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """What it brings and leaves."""
+    for label in ("code", "image"):
+        if value := spec.get(label):
+            yield label, str(value)
+    environment, artifacts = spec.get("environment"), spec.get("artifacts")
+    if isinstance(environment, Mapping):
+        words = (
+            f"{name} {', '.join(map(str, value)) if isinstance(value, list | tuple) else value}"
+            for name, value in environment.items()
+            if value
+        )
+        yield "packages", ", ".join(words)
+    if artifacts and isinstance(artifacts, list | tuple):
+        yield "artifacts", ", ".join(f"{one.get('name')} from {one.get('path')}" for one in artifacts)
 
 
 def _request(workload: Workload) -> str:

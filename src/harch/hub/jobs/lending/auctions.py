@@ -146,12 +146,17 @@ def _peers_for(tx: Transaction, workload: Workload) -> tuple[str, ...]:
     request = tx.state.request(workload)
     answers: dict[str, str] = {}
     candidates = []
+    needed = _capabilities_needed(tx, workload)
     route = tx.state.carbon.routes.get(workload.id)
     for hub_id in verdict.eligible:
         peer = lending.peers[hub_id]
         if route is not None and hub_id not in route.hubs:
             continue  # home is better for its power, and comes next
         if peer.summary is None or tx.boot_s < lending.busy_until_s.get(hub_id, 0.0):
+            continue
+        lacking = [word for word in needed if word not in peer.summary.capabilities]
+        if lacking:
+            answers[hub_id] = f"its nodes cannot prepare {', '.join(lacking)}"
             continue
         rejection = first_rejection(
             request, published_facts(peer.summary, peer, request), permanent_only=not workload.home_fits
@@ -163,6 +168,17 @@ def _peers_for(tx: Transaction, workload: Workload) -> tuple[str, ...]:
     if not candidates:
         lending.answers[workload.id] = answers or {"": _UNASKED}
     return peers_to_invite(candidates, first=route.hubs if route is not None else ())
+
+
+def _capabilities_needed(tx: Transaction, workload: Workload) -> list[str]:
+    """What the nodes of a peer must be able to prepare. A hub of an earlier version would run it without its code."""
+    spec = workload.spec
+    wanted = {
+        "content": bool(spec.code or spec.artifacts) or bool(tx.state.guard.contents_of(workload)),
+        "environments": spec.environment is not None,
+        "images": spec.image is not None and spec.runs_process,
+    }
+    return [word for word, is_needed in wanted.items() if is_needed]
 
 
 def _clean(workload: Workload | None) -> dict[str, float]:

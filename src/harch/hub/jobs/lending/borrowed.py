@@ -25,6 +25,7 @@ from harch.federation.offers import (
     Grant,
     Granted,
     Grants,
+    KeptContent,
     LeaseRenewal,
     LeaseRenewed,
     OrderKind,
@@ -39,7 +40,7 @@ from harch.hub.audit import drafts
 from harch.hub.jobs import commands, placement
 from harch.hub.jobs import effects as fx
 from harch.hub.jobs import events as ev
-from harch.hub.jobs.data_commands import output_ids
+from harch.hub.jobs.data_commands import artifact_id, output_ids
 from harch.hub.jobs.leases import BorrowedLease, MadeBid
 from harch.hub.jobs.transaction import Transaction
 from harch.hub.store.records import CatalogEntry
@@ -209,7 +210,7 @@ def _why_not(tx: Transaction, grant: Grant, made: MadeBid, request: PlacementReq
     if spec.countries_allowed and hub.country not in spec.countries_allowed:
         return f"E0902 {hub.name} is in {hub.country}"
     tagged = {ref for data in grant.data for ref in (data.id, data.name)}
-    untagged = next((ref for ref in spec.data if ref not in tagged), None)
+    untagged = next((ref for ref in spec.reads if ref not in tagged), None)
     if untagged is not None:
         return f"E0907 {untagged} came without its tag"
     rules, kept = tx.state.guard.rules, tx.state.catalog.objects
@@ -230,9 +231,12 @@ def _why_not(tx: Transaction, grant: Grant, made: MadeBid, request: PlacementReq
 
 def _keep_tags(tx: Transaction, grant: Grant, owner: str) -> None:
     """The owner's catalog is the authority; here they are kept to ask the rules, under no name."""
+    contents = {kept.data_id: kept.digest for kept in grant.contents}
     for data in grant.data:
         if _is_news(tx, owner, data):
-            entry = CatalogEntry(object=data, created_at=tx.now, updated_at=tx.now, home=owner)
+            entry = CatalogEntry(
+                object=data, created_at=tx.now, updated_at=tx.now, home=owner, content=contents.get(data.id, "")
+            )
             tx.state.catalog.put(entry)
             tx.emit(fx.SaveData(entry))
 
@@ -347,6 +351,7 @@ def end_waiting(tx: Transaction) -> None:
 
 def report_of(tx: Transaction, workload: Workload) -> WorkReport:
     final = workload.state.is_final
+    produced = _produced(tx, workload)
     return WorkReport(
         lease=WorkLease(workload.id, workload.epoch),
         state=workload.state,
@@ -356,13 +361,19 @@ def report_of(tx: Transaction, workload: Workload) -> WorkReport:
         message=workload.error_message or workload.stop_reason,
         restarts=workload.restarts,
         handed_back=workload.handed_back,
-        produced=_produced(tx, workload) if workload.state is State.COMPLETED and workload.spec.outputs else (),
+        produced=tuple(entry.object for entry in produced),
+        contents=tuple(
+            KeptContent(entry.object.id, entry.content, entry.expires_at) for entry in produced if entry.content
+        ),
     )
 
 
-def _produced(tx: Transaction, workload: Workload) -> tuple[DataObject, ...]:
-    found = (tx.state.catalog.objects.get(data_id) for data_id in output_ids(workload))
-    return tuple(data for data in found if data is not None)
+def _produced(tx: Transaction, workload: Workload) -> list[CatalogEntry]:
+    if workload.state is not State.COMPLETED:
+        return []
+    artifacts = (artifact_id(workload, number) for number in range(len(workload.spec.artifacts)))
+    found = (tx.state.catalog.entries.get(data_id) for data_id in (*output_ids(workload), *artifacts))
+    return [entry for entry in found if entry is not None]
 
 
 def flush_reports(tx: Transaction) -> None:

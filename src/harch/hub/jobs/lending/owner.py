@@ -15,6 +15,7 @@ from harch.federation.offers import (
     Grant,
     Granted,
     Grants,
+    KeptContent,
     LeaseRenewal,
     LeaseRenewed,
     OrderKind,
@@ -61,6 +62,7 @@ def lend(tx: Transaction, workload: Workload, offer: PeerOffer) -> Grant:
         created_at=workload.created_at,
         restarts=workload.restarts,
         data=tx.state.guard.reads_of(workload).reads if workload.data_ids else (),
+        contents=tuple(KeptContent(one.data_id, one.digest) for one in tx.state.guard.contents_of(workload)),
         annotations=workload.annotations,
         trace=workload.trace,
     )
@@ -238,9 +240,16 @@ def _book_end(tx: Transaction, workload: Workload, report: WorkReport) -> None:
         workload.started_at = report.started_at
     workload.task_ends = report.task_ends
     workload.error_message = "" if report.state is State.COMPLETED else report.message
+    contents = {kept.data_id: kept for kept in report.contents}
     for data in report.produced:
+        kept = contents.get(data.id)
         entry = CatalogEntry(
-            object=replace(data, tenant=workload.tenant), created_at=tx.now, updated_at=tx.now, made_by=workload.id
+            object=replace(data, tenant=workload.tenant),
+            created_at=tx.now,
+            updated_at=tx.now,
+            made_by=workload.id,
+            content=kept.digest if kept is not None else "",
+            expires_at=kept.expires_at if kept is not None else None,
         )
         tx.state.catalog.put(entry)
         tx.emit(fx.SaveData(entry))

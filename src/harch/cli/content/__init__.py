@@ -1,0 +1,1 @@
+"""What people send and fetch: the code that travels with a command, data, files of running work."""

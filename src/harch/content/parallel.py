@@ -1,0 +1,59 @@
+"""How do several threads share a list of work? Each takes the next item until none is left or one has failed.
+
+The items come from an iterator, so they can be made while others are worked on, and there are never more at a time than
+threads: what they hold in memory is bounded.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class _End:
+    """Behind the last item."""
+
+
+_END = _End()
+
+
+def for_each(items: Iterable[T], act: Callable[[T], None], *, threads: int) -> None:
+    """Calls `act` once with each item. The caller's thread is one of the threads.
+
+    The first exception, of `act` or of the iterator, keeps further items from being taken. It is raised once every
+    thread is done with its item; so is an interrupt of the caller's thread.
+    """
+    iterator = iter(items)
+    taking = threading.Lock()
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            while not failures:
+                with taking:
+                    item = next(iterator, _END)
+                if isinstance(item, _End):
+                    return
+                act(item)
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
+            failures.append(error)
+
+    others = [threading.Thread(target=run, name=f"content-{number}") for number in range(1, threads)]
+    for thread in others:
+        thread.start()
+    run()
+    for thread in others:
+        _join(thread, failures)
+    if failures:
+        raise failures[0]
+
+
+def _join(thread: threading.Thread, failures: list[BaseException]) -> None:
+    while thread.is_alive():
+        try:
+            thread.join()
+        except BaseException as error:  # noqa: BLE001 - an interrupt, raised again by the caller
+            failures.append(error)

@@ -1,0 +1,114 @@
+"""Who takes away what need no longer be kept? A loop that plans, releases and collects, and says what it found."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from harch.base.clock import Clock, sleep_unless
+from harch.base.errors import HarchError
+from harch.content.store import ContentStore, Hold
+from harch.hub.content.peers import ContentSource
+from harch.hub.content.retention import DATA_HOLDER, ContentHold, RetentionPlan, plan_retention
+from harch.hub.jobs import events as ev
+from harch.hub.jobs.runtime import JobRuntime
+
+EVERY_S = 60.0
+COLLECT_EVERY_S = 900.0
+
+_log = logging.getLogger("harch.hub")
+
+
+class ContentUpkeep:
+    """`soon` makes it look at once: after a tag was tightened, or data was removed."""
+
+    def __init__(
+        self,
+        *,
+        hub_id: str,
+        store: ContentStore,
+        source: ContentSource,
+        jobs: JobRuntime,
+        clock: Clock,
+        borrowed_kept: timedelta,
+    ) -> None:
+        self._hub_id, self._store, self._source, self._jobs, self._clock = hub_id, store, source, jobs, clock
+        self._borrowed_kept = borrowed_kept
+        self._due = asyncio.Event()
+        self._collect_at_s = 0.0
+        self._idle_since: dict[tuple[str, str], datetime] = {}
+
+    def soon(self) -> None:
+        self._due.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            with self._jobs.survived("keeping content"):
+                await self.look()
+            await sleep_unless(self._due, self._clock, EVERY_S)
+            self._due.clear()
+
+    async def look(self) -> RetentionPlan:
+        self._source.revoke_forbidden()
+        if await asyncio.to_thread(lambda: self._store.has_lost_holders):
+            await self._hold_again()
+        holds = await asyncio.to_thread(self._store.holders)
+        state, now = self._jobs.machine.state, self._clock.now()
+        plan = plan_retention(
+            entries=state.catalog.entries,
+            holds=self._idle(holds, now),
+            has_readers=lambda data_id: bool(state.guard.readers_of(data_id)),
+            may_rest=lambda entry: state.guard.may_rest_here(entry.object),
+            borrowed_kept=self._borrowed_kept,
+            now=now,
+        )
+        for data_id in plan.expired:
+            self._jobs.post(ev.DataRemoved(data_id, self._hub_id, "its retention has ended"))
+        for hold in plan.released:
+            await asyncio.to_thread(self._store.release, hold.tenant, hold.holder)
+        for data_id in plan.departed:
+            self._jobs.post(ev.DataMoved(data_id, self._hub_id, False))
+        if plan.released or self._clock.monotonic_s() >= self._collect_at_s:
+            self._collect_at_s = self._clock.monotonic_s() + COLLECT_EVERY_S
+            await self._collect()
+        return plan
+
+    async def _hold_again(self) -> None:
+        """The index was lost and rebuilt from packs, which do not know who needs what; the catalog does."""
+        missing = 0
+        for data_id, entry in list(self._jobs.machine.state.catalog.entries.items()):
+            if not entry.content:
+                continue
+            holder = f"{DATA_HOLDER}{data_id}"
+            try:
+                await asyncio.to_thread(self._store.hold, entry.object.tenant, entry.content, holder)
+            except HarchError as error:
+                missing += self._hub_id in entry.object.hubs
+                _log.error("content of %s (%s) is not whole: %s", data_id, entry.object.name, error.message)
+        await asyncio.to_thread(self._store.confirm_holders)
+        text = f"rebuilt the index of the content store; {missing} data objects are not whole"
+        self._jobs.note("content.recovered", self._hub_id, text)
+
+    def _idle(self, holds: Sequence[Hold], now: datetime) -> list[ContentHold]:
+        """Counted anew after a restart: then it stays a little longer."""
+        state = self._jobs.machine.state
+        before, self._idle_since = self._idle_since, {}
+        found = []
+        for hold in holds:
+            name = (hold.tenant, hold.holder)
+            is_read = bool(state.guard.readers_of(hold.holder.removeprefix(DATA_HOLDER)))
+            self._idle_since[name] = now if is_read else before.get(name, now)
+            found.append(ContentHold(*name, hold.digest, self._idle_since[name]))
+        return found
+
+    async def _collect(self) -> None:
+        try:
+            collected = await asyncio.to_thread(self._store.collect)
+        except HarchError as error:  # a bucket that does not answer; the next look tries again
+            _log.warning("content cannot be collected: %s", error.message)
+            return
+        if collected.chunks:
+            _log.info("collected %d chunks, %d bytes", collected.chunks, collected.bytes)
