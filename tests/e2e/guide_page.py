@@ -6,6 +6,7 @@ A page says it by its fences, so that what is tested is what is read:
     ```sh title="In a terminal of its own"      a command that goes on until the guide is over, or until this:
     ```sh title="After Ctrl-C in those terminals"
     ```sh title="As root, on each machine"      not for a test
+    ```sh title="With skopeo and umoci"         only where these are; also `In a terminal of its own, with skopeo`
     ```toml title="acme/policy.toml"            a file, written where it stands; or `title="Append to acme/policy.toml"`
     ```text                                     output; `error[E0901]` in it: the last command above fails with that
 
@@ -23,6 +24,9 @@ from pathlib import Path
 
 # In this order beside one federation: those about telemetry at the end, when there is some.
 GUIDES = (
+    "docs/guides/run-your-code.md",
+    "docs/guides/environments.md",
+    "docs/guides/files.md",
     "docs/guides/sovereignty.md",
     "docs/guides/placement.md",
     "docs/guides/policies.md",
@@ -65,6 +69,7 @@ APPEND_TO = "Append to "
 RUNS_ALREADY = ("harch up", "make up", "make test")
 _FENCE = re.compile(r"^(?P<fence>```+)(?P<info>[^\n`]*)\n(?P<body>.*?)^(?P=fence)[ ]*$", re.MULTILINE | re.DOTALL)
 _TITLE = re.compile(r'title="([^"]+)"')
+_WITH = re.compile(r"(?:^W|, w)ith (?P<programs>.+)$")
 _ERROR = re.compile(r"^error\[(E\d{4})\]", re.MULTILINE)
 _COMMENT = re.compile(r"(?:^|\s)#\s.*$", re.MULTILINE)
 _WORD = re.compile(r"(?<!\S)[(`\"]?([A-Za-z]+)[)`\",.:;]*(?!\S)")
@@ -92,6 +97,7 @@ class Commands:
     shows: tuple[str, ...] = ()  # words of the first line of output that the page shows
     goes_on: bool = False  # in a terminal of its own, until the guide is over
     ends_others: bool = False  # what goes on is interrupted before
+    needs: tuple[str, ...] = ()  # names of tests/capabilities.py; left out where one of them is absent
 
     @property
     def commands(self) -> list[str]:
@@ -124,6 +130,16 @@ class Fence:
 
     @property
     def title(self) -> str:
+        """Without the programs that it names."""
+        return _WITH.sub("", self._whole_title) if self.language == "sh" else self._whole_title
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        named = _WITH.search(self._whole_title)
+        return tuple(re.split(r", | and ", named["programs"])) if named and self.language == "sh" else ()
+
+    @property
+    def _whole_title(self) -> str:
         title = _TITLE.search(self.info)
         return title[1] if title else ""
 
@@ -174,6 +190,7 @@ def _steps(blocks: list[Fence]) -> Iterator[Step]:
                 shows=() if error or goes_on else tuple(_WORD.findall(output.strip().partition("\n")[0])),
                 goes_on=goes_on,
                 ends_others=block.title == ENDS_OTHERS,
+                needs=block.needs,
             )
         elif block.title:
             path = block.title.removeprefix(APPEND_TO)

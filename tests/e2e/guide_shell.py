@@ -15,6 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from capabilities import CAPABILITIES, Capability
 from guide_page import Commands, GuidePorts, ShownFile, Step, exit_code, is_view
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,6 +76,8 @@ class GuideShell:
             with path.open("a" if step.added else "w", encoding="utf-8") as file:
                 file.write(step.text)
             return ""
+        if any(self._lacks(CAPABILITIES[name]) for name in step.needs):
+            return ""
         self.commands += len(step.commands)
         if step.ends_others:
             self._end_beside()
@@ -92,6 +95,10 @@ class GuideShell:
         except subprocess.TimeoutExpired:
             self._shell.kill()
             self._shell.wait()
+
+    def _lacks(self, capability: Capability) -> bool:
+        path = self._environment["PATH"]
+        return any(shutil.which(one, path=path) is None for one in capability.programs) or bool(capability.why_not())
 
     def _run(self, step: Commands) -> str:
         output = ""

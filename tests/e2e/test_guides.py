@@ -7,6 +7,7 @@ to leave it as it was: no work, no closed or damaged hardware, no policy and no 
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from guide_shell import GuideFailed, GuideShell, readers_folder
 from harch.sdk.operations import PER_PAGE_MAX
 from harch.testing.ports import free_port_base
 
-pytestmark = [pytest.mark.uses("bubblewrap"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.uses("bubblewrap", "skopeo", "umoci", "docker-registry"), pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).resolve().parents[2]
 CLEANED_UP_WITHIN_S = 20.0  # hubs tell each other what has changed, e.g. that a silence has ended
@@ -241,3 +242,36 @@ def test_files_are_added_to_and_other_terminals_end_when_the_page_says_so(tmp_pa
     finally:
         shell.close()
     assert said == "one\ntwo\nover\n"
+
+
+WITH_PROGRAMS = """
+```sh title="With curl"
+curl --version > seen
+```
+
+```sh title="In a terminal of its own, with curl and serf"
+serf agent
+```
+
+```sh
+test ! -e seen
+```
+"""
+
+
+def test_what_needs_absent_programs_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "page.md").write_text(WITH_PROGRAMS)
+    shell = GuideShell(tmp_path, {**os.environ, "PATH": programs_of_everybody(tmp_path / "bin")})
+    try:
+        for step in read_guide(tmp_path / "page.md", GuidePorts()):
+            shell.follow(step)
+        assert shell.commands == 1
+    finally:
+        shell.close()
+
+
+def programs_of_everybody(folder: Path) -> str:
+    folder.mkdir()
+    for name in ("bash", "sh"):
+        (folder / name).symlink_to(shutil.which(name) or "")
+    return str(folder)

@@ -112,6 +112,8 @@ def found(folder: Path) -> dict[str, tuple[object, ...]]:
                 said[path] = ("link", os.readlink(place))
             elif stat.S_ISDIR(status.st_mode):
                 said[path] = ("folder", mode)
-            else:
+            elif stat.S_ISREG(status.st_mode):
                 said[path] = ("file", mode, place.read_bytes())
+            else:
+                said[path] = ("other", mode)
     return said

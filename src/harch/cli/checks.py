@@ -11,7 +11,7 @@ import socket
 import stat
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
@@ -25,6 +25,7 @@ from harch.base.errors import EXIT_ERROR, EXIT_OK, HarchError
 from harch.base.state_files import set_aside_files
 from harch.cli.compiling import pending_jobs
 from harch.cli.output import age_text
+from harch.execution.images.support import missing_packages, not_installed
 from harch.execution.sandbox import agent_mode, host_layout, why_it_fails, workers_mode
 from harch.sdk import Client, Hub
 from harch.sdk.exchange import RetryPolicy
@@ -58,6 +59,7 @@ PORTS_CHECKED = 5  # the shipped federation
 def machine_findings(home: Home, ports: Ports) -> Iterator[CheckFinding]:
     yield check_python(sys.version_info[:2])
     yield check_sandbox(shutil.which("bwrap"), os.environ)
+    yield check_images(shutil.which)
     yield check_cgroups(Path("/proc/self/cgroup"), Path("/sys/fs/cgroup"))
     yield from check_home(home)
     yield check_damage(home)
@@ -97,6 +99,15 @@ def check_sandbox(bwrap: str | None, environment: Mapping[str, str]) -> CheckFin
     return CheckFinding(
         "sandbox", mark, f"bubblewrap does not work here ({failure[:200]}): {so}", f"{fix} (those that exist)"
     )
+
+
+def check_images(which: Callable[[str], str | None]) -> CheckFinding:
+    """Optional: without these programs, work that names an image is refused, and all other work runs."""
+    missing = missing_packages(which)
+    if not missing:
+        return CheckFinding("images", CheckMark.OK, "skopeo and umoci are installed")
+    detail = f"no image can run: {not_installed(missing)}"
+    return CheckFinding("images", CheckMark.WARNING, detail, f"apt-get install {' '.join(missing)}")
 
 
 def check_cgroups(membership: Path, mount: Path) -> CheckFinding:

@@ -67,6 +67,11 @@ class FileCache:
         self._used[path] = known
         return known.chunks
 
+    def earlier_chunks(self, path: str) -> tuple[ChunkRef, ...]:
+        """What it was made of at some time: a file that has changed is mostly still made of these."""
+        known = self._known.get(path)
+        return known.chunks if known is not None else ()
+
     def add(self, path: str, stamp: FileStamp, chunks: tuple[ChunkRef, ...], *, read_from_ns: int) -> None:
         """`read_from_ns`: when reading it began, in nanoseconds since 1970."""
         if is_settled(stamp, read_from_ns):

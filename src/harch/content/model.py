@@ -27,6 +27,7 @@ ENTRIES_MAX = 1_000_000
 TREE_BYTES_MAX = 64 * 1024**4
 MANIFEST_BYTES_MAX = 1024**3
 ROOT_CHUNKS_MAX = 16_384  # of a manifest: with chunks of half a megabyte far more than `MANIFEST_BYTES_MAX`
+_NO_PARTS = frozenset(("", ".", ".."))
 _DIGEST = re.compile("[0-9a-f]{64}")
 
 
@@ -129,11 +130,13 @@ def check_entries(entries: list[TreeEntry]) -> None:
         if entry.kind is EntryKind.LINK and (not entry.target or "\0" in entry.target):
             raise invalid(f"the link `{entry.path[:200]}` has no target")
         check_chunks(entry.chunks)
+    parents: set[str] = set()
     for path in kinds:  # nothing is unpacked through a link or below a file
         parent = path.rpartition("/")[0]
-        while parent:
+        while parent and parent not in parents:
             if kinds.get(parent, EntryKind.FOLDER) is not EntryKind.FOLDER:
                 raise invalid(f"`{path[:200]}` lies below `{parent[:200]}`, which is no folder")
+            parents.add(parent)
             parent = parent.rpartition("/")[0]
 
 
@@ -152,16 +155,17 @@ def path_problem(path: str) -> str:
     if "\0" in path:
         return "has a NUL character"
     try:
-        encoded = path.encode()
+        size = len(path) if path.isascii() else len(path.encode())
     except UnicodeEncodeError:
         return "is not UTF-8"
-    if len(encoded) > PATH_BYTES_MAX:
+    if size > PATH_BYTES_MAX:
         return f"is longer than {PATH_BYTES_MAX} bytes"
-    for part in path.split("/"):
-        if part in ("", ".", ".."):
+    parts = path.split("/")
+    for part in parts:
+        if part in _NO_PARTS:
             return f"has the part `{part}`"
-        if len(part.encode()) > NAME_BYTES_MAX:
-            return f"has a part longer than {NAME_BYTES_MAX} bytes"
+    if size > NAME_BYTES_MAX and any(len(part.encode()) > NAME_BYTES_MAX for part in parts):
+        return f"has a part longer than {NAME_BYTES_MAX} bytes"
     return ""
 
 

@@ -13,9 +13,7 @@ import threading
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from pathlib import Path
 
-import blake3
 import msgspec
 from msgspec import Struct
 
@@ -24,6 +22,7 @@ from harch.base.errors import HarchError
 from harch.content import chunking
 from harch.content.beneath import Base, is_link_error, open_file
 from harch.content.file_cache import FileCache
+from harch.content.file_chunks import BUFFER_BYTES, cut_file, read_exactly
 from harch.content.folder_scan import FileStamp as FileStamp
 from harch.content.folder_scan import FolderScan as FolderScan
 from harch.content.folder_scan import OutsideLinks as OutsideLinks
@@ -49,7 +48,6 @@ THREADS_MAX = 4
 THREADS_FROM_BYTES = 16 * 1024 * 1024  # for less, starting threads costs more than it saves
 KERNEL_FROM_BYTES = 160 * 1024 * 1024  # loading it takes 0.5 s of CPU, cutting so much without it 0.5 s more
 READ_ATTEMPTS_MAX = 3
-BUFFER_BYTES = 2 * CHUNK_BYTES_MAX  # of each thread: a longest chunk always ends in it
 GROUP_BYTES = 4 * 1024 * 1024  # of small files that one thread takes at once
 TAILS_BYTES_MAX = 16 * 1024 * 1024
 MANIFEST_CHUNK_BYTES_MIN = 64 * 1024
@@ -173,7 +171,7 @@ class PackedFolder:
             with self._base.opened() as base:
                 descriptor = open_file(base, entry.path)
                 try:
-                    raw = _read_exactly(descriptor, self._sizes[chunk], at)
+                    raw = read_exactly(descriptor, self._sizes[chunk], at)
                 finally:
                     os.close(descriptor)
         except OSError as error:
@@ -201,7 +199,7 @@ def pack(
     total = sum(scan.entries[number].stamp.size for number in packing.unknown)
     if threads is None:
         threads = min(THREADS_MAX, len(os.sched_getaffinity(0))) if total >= THREADS_FROM_BYTES else 1
-    _load_kernel_for(total)
+    _load_kernel_for(packing.bytes_to_cut)
     try:
         with scan.base.opened() as base:
             for_each(packing.groups(), lambda group: packing.read(base, group), threads=threads)
@@ -235,6 +233,7 @@ class _Packing:
         self._buffers = threading.local()
         self._size_bytes = 0
         self.unknown: list[int] = []
+        self.bytes_to_cut = 0  # at most: of files that were cut before, mostly little is cut again
         self.tails: dict[bytes, bytes] = {}
         for number, entry in enumerate(scan.entries):
             if entry.kind is not EntryKind.FILE:
@@ -242,6 +241,8 @@ class _Packing:
             known = cache.find(entry.path, entry.stamp) if cache is not None else None
             if known is None:
                 self.unknown.append(number)
+                if cache is None or not cache.earlier_chunks(entry.path):
+                    self.bytes_to_cut += entry.stamp.size
             else:
                 self._chunks[number] = known
                 self._count(entry.stamp.size)
@@ -283,43 +284,14 @@ class _Packing:
                 before = os.fstat(descriptor)
                 if not stat.S_ISREG(before.st_mode):
                     raise _changed(path)
-                found = self._cut(descriptor, before.st_size)
+                known = self._cache.earlier_chunks(path) if self._cache is not None else ()
+                found = cut_file(descriptor, before.st_size, before=known, buffer=self._buffer())
                 stamp = stamp_of(before)
                 if found is not None and stamp_of(os.fstat(descriptor)) == stamp:
                     return stamp, before.st_mode & 0o777, *found
             finally:
                 os.close(descriptor)
         raise _changed(path)
-
-    def _cut(self, descriptor: int, size: int) -> tuple[tuple[ChunkRef, ...], bytes] | None:
-        """Its chunks, and the bytes of the last one; None if there are fewer bytes than its size says."""
-        if size <= chunking.CHUNK_BYTES_MIN:
-            raw = _read_exactly(descriptor, size, 0)
-            if len(raw) < size:
-                return None
-            return ((ChunkRef(chunk_id(raw), size),) if size else ()), raw
-        view = self._buffer()
-        chunks: list[ChunkRef] = []
-        at = held = 0
-        tail = b""
-        while at < size:
-            count = os.preadv(descriptor, [view[held : min(len(view), held + size - at)]], at)
-            if count == 0:
-                return None
-            at += count
-            held += count
-            if held < len(view) and at < size:
-                continue  # a read may give less than there is
-            begin = 0
-            for end in chunking.cut(view[:held], is_last=at == size):
-                piece = view[begin:end]
-                chunks.append(ChunkRef(blake3.blake3(piece).digest(), end - begin))
-                begin = end
-            if at == size:
-                tail = bytes(view[held - chunks[-1].size : held])
-            view[: held - begin] = view[begin:held]
-            held -= begin
-        return tuple(chunks), tail
 
     def _buffer(self) -> memoryview:
         view: memoryview | None = getattr(self._buffers, "view", None)
@@ -361,14 +333,6 @@ def _newest(entries: list[ScannedEntry], unknown: list[int]) -> Iterator[int]:
         yield number
 
 
-def _read_exactly(descriptor: int, size: int, at: int) -> bytes:
-    """Less only where the file ends."""
-    raw = os.pread(descriptor, size, at)
-    while len(raw) < size and (more := os.pread(descriptor, size - len(raw), at + len(raw))):
-        raw += more
-    return raw
-
-
 def _unreadable(path: str, error: OSError) -> HarchError:
     if isinstance(error, FileNotFoundError) or is_link_error(error):
         return _changed(path)
@@ -387,8 +351,3 @@ def _changed(path: str) -> HarchError:
         hint="try again when nothing is writing to it, or exclude it",
         meta={"paths": [path]},
     )
-
-
-def open_cache(folder: Path) -> FileCache:
-    """This user's, for a folder."""
-    return FileCache(folder)

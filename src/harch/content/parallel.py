@@ -41,19 +41,31 @@ def for_each(items: Iterable[T], act: Callable[[T], None], *, threads: int) -> N
         except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
             failures.append(error)
 
-    others = [threading.Thread(target=run, name=f"content-{number}") for number in range(1, threads)]
-    for thread in others:
-        thread.start()
-    run()
-    for thread in others:
-        _join(thread, failures)
+    def run_beside(ended: threading.Event) -> None:
+        try:
+            run()
+        finally:
+            ended.set()
+
+    ends: list[threading.Event] = []
+    try:
+        for number in range(1, threads):
+            ended = threading.Event()
+            threading.Thread(target=run_beside, args=(ended,), name=f"content-{number}").start()
+            ends.append(ended)
+        run()
+    except BaseException as error:  # noqa: BLE001 - as above: nothing is left before the others are done
+        failures.append(error)
+    finally:
+        # Events and not `Thread.join`: an interrupted join of Python 3.11 takes a thread for ended that is still at
+        # work, and what it works on would be closed under its hands.
+        is_waiting = True
+        while is_waiting:  # with all that may be interrupted inside of `try`
+            try:
+                for ended in ends:
+                    ended.wait()
+                is_waiting = False
+            except BaseException as error:  # noqa: BLE001 - an interrupt
+                failures.append(error)
     if failures:
         raise failures[0]
-
-
-def _join(thread: threading.Thread, failures: list[BaseException]) -> None:
-    while thread.is_alive():
-        try:
-            thread.join()
-        except BaseException as error:  # noqa: BLE001 - an interrupt, raised again by the caller
-            failures.append(error)

@@ -53,7 +53,7 @@ class TreeWriter:
         self._parents = _parents_of(entries)
         self._path, self._within, self._progress = folder, within, progress
         self._mask = _PERMISSIONS & ~_WRITE if read_only else _PERMISSIONS
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._stack = ExitStack()
         self._base = self._parts = -1  # descriptors
         self._had_parts = False
@@ -248,25 +248,29 @@ class TreeWriter:
 
     def _parts_folder(self) -> int:
         """Made by the first file that is written, so a folder that lacks nothing is not touched."""
-        if self._parts < 0:
-            _remove_old_parts(self._base, keep=self._name)
-            with suppress(FileExistsError):
-                os.mkdir(self._name, 0o700, dir_fd=self._base)
-            descriptor = os.open(self._name, FOLDER_FLAGS, dir_fd=self._base)
-            try:
-                if os.fstat(descriptor).st_uid != os.geteuid():
-                    raise PermissionError(1, "belongs to another user", self._name)
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                os.close(descriptor)
-                raise HarchError(
-                    "E1113", f"these files are being written to {self._path} already", hint="wait until that has ended"
-                ) from error
-            except BaseException:
-                os.close(descriptor)
-                raise
-            self._parts = descriptor
-        return self._parts
+        with self._lock:
+            if self._parts < 0:
+                self._parts = self._open_parts()
+            return self._parts
+
+    def _open_parts(self) -> int:
+        _remove_old_parts(self._base, keep=self._name)
+        with suppress(FileExistsError):
+            os.mkdir(self._name, 0o700, dir_fd=self._base)
+        descriptor = os.open(self._name, FOLDER_FLAGS, dir_fd=self._base)
+        try:
+            if os.fstat(descriptor).st_uid != os.geteuid():
+                raise PermissionError(errno.EPERM, "belongs to another user", self._name)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(descriptor)
+            raise HarchError(
+                "E1113", f"these files are being written to {self._path} already", hint="wait until that has ended"
+            ) from error
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
 
     @contextmanager
     def _explained(self, path: str) -> Iterator[None]:

@@ -228,6 +228,7 @@ async def _serve(config: AgentConfig, state: StateFolder, stop: asyncio.Event, s
         )
 
     local.recover()
+    content.tidy()
     if spans is not None:
         for known in local.running():
             launched = state.task(known.key).launch_spec()

@@ -251,8 +251,11 @@ class LocalEngine:
         try:
             self._preparation.complete(task, task_dir, content)
             self._launch(task.key, task_dir)
-        except (OSError, HarchError) as error:
-            detail = _cannot_prepare(error) if isinstance(error, OSError) else f"{error.code} {error.message}"
+        except OSError as error:
+            self.not_started(task.key, task_dir, ExitReason.NOT_STARTED, _cannot_prepare(error))
+        except (HarchError, InvariantBroken) as error:
+            log.error("task %s cannot be started as it was prepared: %s", task.key, error)
+            detail = f"{error.code} {error.message}" if isinstance(error, HarchError) else f"E0307 {error}"
             self.not_started(task.key, task_dir, ExitReason.NOT_STARTED, detail)
 
     def not_started(self, key: TaskKey, task_dir: TaskDir, reason: ExitReason, detail: str) -> None:

@@ -106,6 +106,10 @@ LOG_SEGMENTS_MAX = 4
 _MEMORY_FOLDER = Path("/dev/shm")  # noqa: S108 - a folder of mode 0700 in it, so that secrets never touch a disk
 
 
+CONTENT, KEPT_WORK = "content", "work"
+MADE_PRIVATE = frozenset({CONTENT, KEPT_WORK})  # by every version that knows them; they may hold a million files
+
+
 @dataclass(frozen=True, slots=True)
 class StateFolder:
     """The agent's own part of the disk."""
@@ -134,11 +138,11 @@ class StateFolder:
 
     @property
     def content(self) -> Path:
-        return self.root / "content"
+        return self.root / CONTENT
 
     @property
     def kept_work(self) -> Path:
-        return self.root / "work"
+        return self.root / KEPT_WORK
 
     def checkpoint(self, key: TaskKey) -> Path:
         return self.root / "checkpoints" / key.workload_id

@@ -19,7 +19,7 @@ from pathlib import PurePosixPath
 
 from harch.base.errors import HarchError
 
-CHILDREN_MAX = 2000  # of a folder that is replaced: each becomes a mount, and bubblewrap takes 9,000 arguments
+CHILDREN_MAX = 500  # of a folder that is replaced: each becomes a mount, and a start with so many takes seconds
 _TARGET_AT = {  # options of bubblewrap that need a mount point: which of their arguments it is
     "--bind": 2,
     "--ro-bind": 2,

@@ -33,7 +33,7 @@ from harch.sovereignty.rules import explain_process, explain_rest
 from harch.sovereignty.tags import DataKind, DataObject, Tag, parse_tag
 from harch.wire.data import AuthorityView, DataLineage, DataView, DataWhere, HubRules
 from harch.workloads.lifecycle import Workload
-from harch.workloads.spec import DataRef
+from harch.workloads.spec import Country, DataRef
 
 AUTHORITIES_MAX = 64
 PARENTS_MAX = 64
@@ -53,6 +53,8 @@ class NewData(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     parents: Annotated[list[DataRef], Meta(max_length=PARENTS_MAX)] = []
     content: Annotated[str, Meta(pattern="^([0-9a-f]{64})?$")] = ""  # the digest of its files, uploaded before
     keep_days: Annotated[float, Meta(gt=0, le=3660)] | None = None  # None: until it is removed
+    # Of code without a tag: where the work may run that it is for. It may be there, and at the hub that is asked.
+    countries: Annotated[list[Country], Meta(max_length=250)] = []
 
 
 def view_of(entry: CatalogEntry) -> DataView:
@@ -102,7 +104,8 @@ class HubData:
         tag = None if new.tag is None else parse_tag(new.tag, self._jurisdictions)
         is_code = new.kind is DataKind.CODE
         if is_code and tag is None:
-            tag = self._state.guard.rules.open_tag()
+            own = [self._state.hub.country] if new.countries else []
+            tag = self._state.guard.rules.open_tag([*new.countries, *own])
         if is_code and (known := self._same_code(new.content, tag, tenant)) is not None:
             await self._jobs.handle(ev.DataKept(known.object.id, now + self._content.code_kept))
             return self.find(known.object.id, tenant=None)
@@ -147,6 +150,7 @@ class HubData:
         await self._jobs.handle(ev.DataRemoved(found.id, actor))
         if found.content:
             await self._content.release(found.id, tenant=found.tenant)
+            self._upkeep.tell(found.hubs)
         return found
 
     def _check_has_files(self, new: NewData, data: DataObject) -> None:
@@ -205,6 +209,7 @@ class HubData:
         event = ev.DataRetagged(data.id, tag, declassification, dict(self._authorities), actor)
         await self._handle(event, data.id, data.tenant, actor, (data.id,))
         self._upkeep.soon()  # files that may not rest here any more go now
+        self._upkeep.tell(data.hubs)
         return self.find(data.id, tenant=None)
 
     def lineage(self, ref: str, *, tenant: str | None) -> DataLineage:

@@ -19,7 +19,6 @@ from harch.base.clock import Clock, SteadyClock
 from harch.base.errors import InvariantBroken
 from harch.base.listen.gate import Gates
 from harch.base.tracing.tracer import Tracing
-from harch.content.store import ContentStore
 from harch.federation.identity.hub_identity import HubIdentity
 from harch.federation.offers import LeaseTerms
 from harch.fleet.model import Fleet, Hub
@@ -29,13 +28,9 @@ from harch.hub.audit.service import HubAudit, loss_at_start, loss_error
 from harch.hub.audit.table import AuditTrail
 from harch.hub.carbon.service import HubCarbon
 from harch.hub.clock_state import ClockWatch, open_clock
+from harch.hub.content.build import HubFiles, build_content
 from harch.hub.content.bulk_channel import BulkChannel
-from harch.hub.content.peers import ContentAnswers, ContentSource
-from harch.hub.content.place import open_content
-from harch.hub.content.service import HubContent, StoreThreads
-from harch.hub.content.settings import read_settings
-from harch.hub.content.transfers import ContentTransfers, PeerContent
-from harch.hub.content.upkeep import ContentUpkeep
+from harch.hub.content.transfers import PeerContent
 from harch.hub.credentials import HubCredentials
 from harch.hub.data import HubData
 from harch.hub.energy.service import HubEnergy
@@ -100,17 +95,6 @@ class HubPorts:
     secrets: SecretBox
     artifacts: ArtifactPort
     peer_content: PeerContent
-
-
-@dataclass(frozen=True)
-class HubFiles:
-    """What one hub has of content: its store, what it gives to others, and who looks after it."""
-
-    store: ContentStore
-    content: HubContent
-    source: ContentSource
-    transfers: ContentTransfers
-    upkeep: ContentUpkeep
 
 
 class HubStatus:
@@ -192,7 +176,15 @@ def build_hub(
     credentials = HubCredentials(database, clock, jobs, ports.secrets, ports.sessions.close_key)
     preparations = Preparations()
     agents = AgentGateway(jobs, credentials, ports.sessions, preparations, ports.artifacts)
-    files = _build_content(hub, store, ports, jobs, agents)
+    files = build_content(
+        hub_id=hub.id,
+        folder=state_dir,
+        clock=clock,
+        jobs=jobs,
+        agents=agents,
+        artifacts=ports.artifacts,
+        peers=ports.peer_content,
+    )
     audit = _build_audit(store, jobs)
     policies = HubPolicies(
         fleet=fleet,
@@ -235,6 +227,7 @@ def build_hub(
         answers=_build_answers(fleet, hub, clock, jobs, work, agents, files, sentinel, ports.directory),
         outbox=ports.outbox,
         directory=ports.directory,
+        on_copies_changed=files.upkeep.soon,
         gate=gates.gate("peers"),
     )
     bulk = None
@@ -248,7 +241,7 @@ def build_hub(
             clock=clock,
             gate=gates.gate("bulk"),
         )
-        ports.peer_content.connect(federation.ask, bulk.pull)
+        ports.peer_content.connect(federation.ask, bulk.pull, federation.tell_copies_changed)
     carbon = HubCarbon(
         fleet=fleet,
         hub=hub,
@@ -344,29 +337,6 @@ def _make_ports(store: HubStore, peer_urls: dict[str, str]) -> HubPorts:
     )
 
 
-def _build_content(hub: Hub, store: HubStore, ports: HubPorts, jobs: JobRuntime, agents: AgentGateway) -> HubFiles:
-    """The content of one hub, with the store in its state folder or in a bucket."""
-    settings = read_settings(store.folder)
-    clock, chunks = store.clock, open_content(store.folder, settings, store.clock)
-    source = ContentSource(hub_id=hub.id, store=chunks, jobs=jobs, clock=clock)
-    transfers = ContentTransfers(hub_id=hub.id, store=chunks, jobs=jobs, peers=ports.peer_content)
-    content = HubContent(
-        hub_id=hub.id,
-        store=chunks,
-        threads=StoreThreads(),
-        jobs=jobs,
-        agents=agents,
-        transfers=transfers,
-        clock=clock,
-        code_kept=settings.retention.code,
-    )
-    ports.artifacts.connect(content.keep_artifacts)
-    upkeep = ContentUpkeep(
-        hub_id=hub.id, store=chunks, source=source, jobs=jobs, clock=clock, borrowed_kept=settings.retention.borrowed
-    )
-    return HubFiles(chunks, content, source, transfers, upkeep)
-
-
 def _make_metrics(store: HubStore) -> HubMetrics:
     metrics = HubMetrics(store.clock.now)
     metrics.remember(store.database.last_events(ALARMING, EVENTS_LOOKED_AT))
@@ -448,7 +418,7 @@ def _build_answers(
         find=work.find,
         read_log=agents.read_log,
         telemetry=telemetry,
-        content=ContentAnswers(files.source, files.content.snapshot_for, work.find),
+        content=files.answers(work.find),
     )
 
 

@@ -96,13 +96,14 @@ class ContentOperations:
         yield from exchange(request, self.policy)
 
     def artifacts(self, ref: str | None) -> Operation[ArtifactList]:
-        path = "/artifacts" if ref is None else f"/workloads/{quote(ref, safe='')}/artifacts"
+        of_one = {} if ref is None else {"workload": ref}
         found: ArtifactList = []
         number = 0
         while True:
             number += 1
-            params = {"page": str(number), "per_page": str(PER_PAGE_MAX)}
-            page = decoded((yield from exchange(ApiRequest("GET", path, params), self.policy)), Page[ArtifactView])
+            params = {"page": str(number), "per_page": str(PER_PAGE_MAX), **of_one}
+            request = ApiRequest("GET", "/artifacts", params)
+            page = decoded((yield from exchange(request, self.policy)), Page[ArtifactView])
             found += page.items
             if not page.items or len(found) >= page.total:
                 return found

@@ -131,13 +131,14 @@ class Data:
         parents: Sequence[str] = (),
         content: str = "",
         keep_days: float | None = None,
+        countries: Sequence[str] = (),
     ) -> DataObject:
         """Registers data. Without a tag nobody may use it; without `hubs` it is at the hub that is asked.
 
         `content`: the digest of files that were uploaded before. The hub keeps them for `keep_days`; None: until they
-        are removed.
+        are removed. `countries`: of code without a tag, where the work may run that it is for; empty: anywhere.
         """
-        body = new_data(name, kind, tag, hubs, size_bytes, sha256, parents, content, keep_days)
+        body = new_data(name, kind, tag, hubs, size_bytes, sha256, parents, content, keep_days, countries)
         return self._run(self._ops.add(body))
 
     def get(self, ref: str) -> DataObject:
@@ -191,8 +192,9 @@ class AsyncData:
         parents: Sequence[str] = (),
         content: str = "",
         keep_days: float | None = None,
+        countries: Sequence[str] = (),
     ) -> DataObject:
-        body = new_data(name, kind, tag, hubs, size_bytes, sha256, parents, content, keep_days)
+        body = new_data(name, kind, tag, hubs, size_bytes, sha256, parents, content, keep_days, countries)
         return await self._run(self._ops.add(body))
 
     async def get(self, ref: str) -> DataObject:
@@ -235,10 +237,12 @@ def new_data(
     parents: Sequence[str],
     content: str = "",
     keep_days: float | None = None,
+    countries: Sequence[str] = (),
 ) -> dict[str, object]:
     """The body of a registration; what is not given stays out, so that the hub's defaults hold."""
     body: dict[str, object] = {"name": name, "kind": kind, "size_bytes": size_bytes, "parents": list(parents)}
     optional = {"tag": tag, "hubs": hubs, "sha256": sha256 or None, "content": content or None, "keep_days": keep_days}
+    optional["countries"] = list(countries) or None
     return body | {key: value for key, value in optional.items() if value is not None}
 
 

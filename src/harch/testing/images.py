@@ -5,16 +5,18 @@ A small image holds the shell and a few programs of this machine, with the libra
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import io
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tarfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -140,10 +142,13 @@ class LayoutWriter:
 
 
 class RegistryProcess:
-    """Debian's docker-registry on a port of this process's own, until the end of the `with`."""
+    """Debian's docker-registry on a port of this process's own, until the end of the `with`.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    `account`: of the only user that it serves, as a line of htpasswd with bcrypt; empty: it serves everybody.
+    """
+
+    def __init__(self, folder: Path, *, account: str = "") -> None:
+        self._folder, self._account = folder, account
         self.address = f"127.0.0.1:{free_port()}"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -158,12 +163,16 @@ class RegistryProcess:
         self.stop()
 
     def start(self) -> None:
-        settings = {
+        settings: dict[str, object] = {
             "version": 0.1,
             "log": {"level": "info"},
             "storage": {"filesystem": {"rootdirectory": str(self._folder / "data")}, "delete": {"enabled": True}},
             "http": {"addr": self.address},
         }
+        if self._account:
+            accounts = self._folder / "accounts"
+            accounts.write_text(f"{self._account}\n")
+            settings["auth"] = {"htpasswd": {"realm": "test", "path": str(accounts)}}
         (self._folder / "config.yml").write_bytes(_json(settings))  # JSON is YAML
         with (self._folder / "requests.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -180,6 +189,18 @@ class RegistryProcess:
             self._process.kill()
             self._process.wait()
             self._process = None
+
+    @contextlib.contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """It takes connections and answers nothing."""
+        process = self._process
+        if process is None:
+            raise RuntimeError("the registry does not run")
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
 
     def push(self, layout: Path, name: str, *options: str) -> str:
         """Returns the digest that the registry has it by."""
@@ -207,7 +228,8 @@ class RegistryProcess:
 
     def _answers(self) -> bool:
         try:
-            return httpx.get(f"http://{self.address}/v2/", timeout=1.0).status_code == httpx.codes.OK
+            status = httpx.get(f"http://{self.address}/v2/", timeout=1.0).status_code
+            return status in (httpx.codes.OK, httpx.codes.UNAUTHORIZED)
         except httpx.HTTPError:
             return False
 

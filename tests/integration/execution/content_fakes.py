@@ -56,7 +56,7 @@ class ContentHub(FakeHub):
     images: dict[str, TreeView] = field(default_factory=dict)
     coming: dict[str, list[TransferView]] = field(default_factory=dict)  # what is told before a tree is there
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
-    answers: dict[int, asyncio.Future[FilesAnswer]] = field(default_factory=dict)
+    fetched: set[bytes] = field(default_factory=set)
     closed: bool = False
     held_back: asyncio.Event | None = None  # what reads or writes chunks waits for it
 
@@ -67,7 +67,12 @@ class ContentHub(FakeHub):
             Route("/v1/agents/content/{what}", self._content, methods=["POST", "PUT"]),
         ]
         config = uvicorn.Config(
-            Starlette(routes=routes), host="127.0.0.1", port=port, log_level="error", ws="websockets-sansio", lifespan="off"
+            Starlette(routes=routes),
+            host="127.0.0.1",
+            port=port,
+            log_level="error",
+            ws="websockets-sansio",
+            lifespan="off",
         )
         server = uvicorn.Server(config)
         server.install_signal_handlers = lambda: None
@@ -155,6 +160,7 @@ class ContentHub(FakeHub):
         if query["ref"] not in self.trees and query["ref"] not in {view.ref for view in self.images.values()}:
             return _error(404, "E1102", f"{query['ref']} is not here")
         frames = [self.chunks[chunk] for chunk in decode_ids(body)]
+        self.fetched |= {frame.id for frame in frames}
         return Response(b"".join(map(encode_frame, frames)), media_type="application/octet-stream")
 
     def _missing(self, method: str, query: dict[str, str], body: bytes) -> Response:
@@ -233,7 +239,9 @@ def _json(value: Any, status: int = 200) -> Response:
 
 
 def _error(status: int, code: str, message: str) -> Response:
-    return _json({"code": code, "message": message, "error": {"code": code, "message": message, "hint": "a hint"}}, status)
+    return _json(
+        {"code": code, "message": message, "error": {"code": code, "message": message, "hint": "a hint"}}, status
+    )
 
 
 def files(folder: Path, **contents: str | bytes) -> Path:
@@ -296,7 +304,11 @@ class PackageIndex:
                 self.send_header("content-type", "text/html" if parts[0] == "simple" else "application/zip")
                 self.send_header("content-length", str(len(body or b"")))
                 self.end_headers()
-                self.wfile.write(body or b"")
+                if self.command == "GET":
+                    with contextlib.suppress(OSError):
+                        self.wfile.write(body or b"")
+
+            do_HEAD = do_GET
 
             def log_message(self, *words):
                 pass

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
-import stat
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -26,6 +26,8 @@ pytestmark = pytest.mark.needs("bubblewrap", "skopeo", "umoci", "docker-registry
 BASE = layer([folder("etc"), LayerFile("etc/base", os.urandom(100_000)), folder("app"), LayerFile("app/old", b"1")])
 ON_TOP = layer([LayerFile("app/.wh.old"), LayerFile("app/new", b"2"), symlink("bin", "usr/bin")])
 ABSENT = "sha256:" + "7" * 64
+PASSWORD = "s3cr3t-w0rd"
+ACCOUNT = "user:$2y$05$abcdefghijklmnopqrstuuswOJ.QUCpuyZO9HSy3fJrzByYtDTJTK"  # that password
 
 
 class Stopped(Exception):
@@ -175,6 +177,51 @@ def test_a_hub_that_has_another_image_under_a_digest_is_not_believed(
     assert (prepared.digest, os.path.exists(f"{prepared.rootfs.path}/etc/base")) == (wanted.digest, True)
 
 
+def test_what_the_registry_says_of_a_tag_is_not_overruled_by_what_the_hub_has(
+    registry: RegistryProcess, node: Node, hub: MemoryHub, tmp_path: Path
+) -> None:
+    wanted = LayoutWriter(tmp_path / "wanted").write(BASE, ON_TOP)
+    other = LayoutWriter(tmp_path / "other").write(ON_TOP)
+    registry.push(other.folder, "team/overruled:0")
+    registry.push(wanted.folder, "team/overruled:1")
+    name = f"{registry.address}/team/overruled"
+    node.prepare(image(f"{name}:0"), hub)
+    hub.names = {f"{name}@{wanted.digest}#linux/amd64": hub.names[f"{name}@{other.digest}#linux/amd64"]}
+    assert node.prepare(image(f"{name}:1"), hub).digest == wanted.digest
+
+
+def test_a_tag_that_has_moved_is_another_image_for_new_work_and_the_same_for_work_that_had_it(
+    registry: RegistryProcess, node: Node, hub: MemoryHub, tmp_path: Path
+) -> None:
+    first = LayoutWriter(tmp_path / "first").write(BASE)
+    second = LayoutWriter(tmp_path / "second").write(ON_TOP)
+    reference = image(f"{registry.address}/team/moved:1")
+    registry.push(first.folder, "team/moved:1")
+    node.prepare(reference, hub)
+    registry.push(second.folder, "team/moved:1")
+    assert node.prepare(reference, hub).digest == first.digest, "the hub has pinned it for this work"
+    del hub.names[f"{reference}#linux/amd64"]  # as for other work
+    assert node.prepare(reference, hub).digest == second.digest
+
+
+def test_an_image_is_kept_under_its_own_digest_whatever_the_hub_calls_it(
+    registry: RegistryProcess, node: Node, hub: MemoryHub, tmp_path: Path
+) -> None:
+    """Else the next work that names that other digest would run in it."""
+    layout = LayoutWriter(tmp_path / "image").write(BASE)
+    index = layout.write_platforms({})
+    registry.push(layout.folder, "team/misnamed:1", "--all")
+    reference = image(f"{registry.address}/team/misnamed@{index}")
+    node.prepare(reference, hub)
+    key = f"{reference}#linux/amd64"
+    hub.names[key] = replace(hub.names[key], name=ABSENT)
+    other = Node(tmp_path / "other")
+    with pytest.raises(HarchError, match="and its registry") as refused:
+        other.prepare(reference, hub)
+    assert refused.value.code == "E1132"
+    assert os.listdir(other.cache.folder) == []
+
+
 def test_a_damaged_copy_at_the_hub_costs_a_fetch_from_the_registry(
     registry: RegistryProcess, node: Node, hub: MemoryHub, tmp_path: Path
 ) -> None:
@@ -293,15 +340,24 @@ def test_an_image_above_the_limit_is_refused_before_its_layers_travel(
     assert not any("/blobs/" in one for one in new_requests(registry, before))
 
 
-def test_credentials_reach_the_registry_and_no_log(registry: RegistryProcess, tmp_path: Path) -> None:
+def test_credentials_reach_their_registry_and_no_log(tmp_path: Path) -> None:
     layout = LayoutWriter(tmp_path / "image").write(BASE)
-    registry.push(layout.folder, "team/credentials:1")
     auth = tmp_path / "auth.json"
-    auth.write_text(json.dumps({"auths": {registry.address: {"auth": "dXNlcjpzM2NyM3QtdzByZA=="}}}))
-    auth.chmod(stat.S_IRUSR)
     node = Node(tmp_path / "node", auth_file=str(auth))
-    assert node.prepare(image(f"{registry.address}/team/credentials:1")).digest == layout.digest
-    assert not any("s3cr3t" in line or "dXNlcjp" in line for line in node.lines)
+    with RegistryProcess(tmp_path / "closed-registry", account=ACCOUNT) as registry:
+        registry.push(layout.folder, "team/closed:1", f"--dest-creds=user:{PASSWORD}")
+        reference = image(f"{registry.address}/team/closed:1")
+        with pytest.raises(HarchError, match="asks for credentials") as refused:
+            Node(tmp_path / "without").prepare(reference)
+        assert refused.value.code == "E1132"
+        encoded = base64.b64encode(f"user:{PASSWORD}".encode()).decode()
+        auth.write_text(json.dumps({"auths": {registry.address: {"auth": encoded}}}))
+        assert node.prepare(reference).digest == layout.digest
+        assert not any(PASSWORD in line or encoded in line for line in node.lines)
+        auth.unlink()
+        with pytest.raises(HarchError, match="the agent cannot read") as refused:
+            node.prepare(reference)
+    assert "HARCH_REGISTRY_AUTH_FILE" in (refused.value.hint or "")
 
 
 def test_stopping_a_task_stops_the_fetch(registry: RegistryProcess, node: Node, tmp_path: Path) -> None:

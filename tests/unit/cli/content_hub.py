@@ -67,7 +67,8 @@ class ContentHub:
 
     def answer(self, method: str, path: str, params: dict[str, str], body: bytes) -> tuple[int, Any]:
         with self._lock:
-            self.asked.append(f"{method} {path}")
+            asked_of = f"?workload={params['workload']}" if "workload" in params else ""
+            self.asked.append(f"{method} {path}{asked_of}")
             match method, path.strip("/").split("/"):
                 case "GET", ["health"]:
                     return 200, {"status": "healthy", "hub_id": "dakhla", "country": self.country}
@@ -99,7 +100,9 @@ class ContentHub:
                     return 200, self._snapshot(json.loads(body))
                 case "PUT", ["workloads", "wl_1", "files"]:
                     return 200, self._place(json.loads(body))
-                case "GET", ["workloads", "wl_1" | "train", "artifacts"] | ["artifacts"]:
+                case "GET", ["artifacts"]:
+                    if params.get("workload", "wl_1") not in ("wl_1", "train"):
+                        raise Refused(404, "E0301", f"no workload `{params['workload']}`")
                     return 200, {"items": self.artifacts, "total": len(self.artifacts)}
             raise Refused(404, "E0301" if path.startswith("/workloads/") else "E0207", f"{method} {path}")
 

@@ -127,7 +127,8 @@ def test_run_names_each_step_of_the_preparation_once(harch: Harch, hub: HubDoubl
 
 def test_work_that_fails_while_it_is_prepared_ends_the_wait(harch: Harch, hub: HubDouble) -> None:
     hub.on("POST /workloads", work("scheduled", "environment: 12 packages"), status=201)
-    hub.on("GET /workloads/wl_1", work("failed", error_message="E1120 no such package: torchh"))
+    why = "E1120 no such package: torchh"
+    hub.on("GET /workloads/wl_1", work("failed", "environment: 12 packages", error_message=why))
     result = harch("run", "--", "true")
     assert result.exit_code == 1
     assert "no such package: torchh" in result.stderr

@@ -20,6 +20,7 @@ from harch.cli.checks import (
     check_clock,
     check_damage,
     check_home,
+    check_images,
     check_kernels,
     check_key_file,
     check_peer,
@@ -83,6 +84,14 @@ def test_a_sandbox_that_does_not_work_is_found_by_trying_it(tmp_path: Path) -> N
     assert check_sandbox(str(broken), {"HARCH_SANDBOX": "required"}).mark is CheckMark.BROKEN
     broken.write_text("#!/bin/sh\nexit 0\n")
     assert check_sandbox(str(broken), {"HARCH_SANDBOX": "required"}).mark is CheckMark.OK
+
+
+def test_programs_that_images_need_are_named_by_their_packages() -> None:
+    assert check_images(lambda program: f"/usr/bin/{program}").mark is CheckMark.OK
+    finding = check_images(lambda program: None if program in {"bwrap", "umoci"} else f"/usr/bin/{program}")
+    assert finding.mark is CheckMark.WARNING
+    assert finding.detail == "no image can run: bubblewrap and umoci are not installed"
+    assert finding.fix == "apt-get install bubblewrap umoci"
 
 
 @pytest.mark.parametrize(

@@ -307,7 +307,7 @@ def test_artifacts_are_listed_of_one_workload_or_of_all(harch: Harch, content: C
     lines = harch("artifacts", "ls", "train").stdout.splitlines()
     assert lines[0].split() == ["NAME", "WORKLOAD", "SIZE", "AT", "AGE", "KEPT", "FOR", "ID"]
     assert lines[1].split()[:4] == ["model", "wl_1", "1.23", "MB"]
-    assert content.asked[-1] == "GET /workloads/train/artifacts"
+    assert content.asked[-1] == "GET /artifacts?workload=train"
     assert harch("artifacts", "ls", "-o", "name", "--sort", "size").stdout == "data_2\ndata_1\n"
     assert content.asked[-1] == "GET /artifacts"
 

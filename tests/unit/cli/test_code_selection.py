@@ -38,6 +38,17 @@ def test_the_folder_of_a_project_travels_whatever_the_command(make: Make, name: 
     assert travels("python", "-c", "1")
 
 
+def test_a_command_that_reads_no_files_waits_for_no_code_unless_the_project_is_one_of_harch(make: Make) -> None:
+    make("pyproject.toml", "notes.txt")
+    assert not travels("echo", "hello")
+    assert not travels("/usr/bin/nvidia-smi")
+    assert travels("sh", "-c", "echo hello")
+    assert travels("env", "A=1", "python", "-c", "1")
+    assert travels("printf", "notes.txt"), "it names a file"
+    make("harch.toml")
+    assert travels("echo", "hello")
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -50,6 +50,12 @@ def test_paths_stay_below_the_working_folder(path: str) -> None:
     assert caught.value.code == "E0201"
 
 
+def test_an_absolute_path_is_answered_with_the_relative_one() -> None:
+    with pytest.raises(HarchError) as caught:
+        work_path("train:/out/model.pt")
+    assert caught.value.hint == "paths are below the working folder: train:out/model.pt"
+
+
 @given(st.text(max_size=40))
 def test_a_path_that_is_accepted_leads_nowhere_else(path: str) -> None:
     try:
@@ -77,10 +83,12 @@ def test_one_of_both_paths_is_at_a_workload(source: str, target: str, said: str)
 
 def test_a_snapshot_of_a_file_has_nothing_but_the_file() -> None:
     one = TreeEntry("model.pt", FILE)
-    assert is_one_file([one], "out/model.pt")
-    assert not is_one_file([one], "out")
-    assert not is_one_file([one, TreeEntry("b", FILE)], "out/model.pt")
-    assert not is_one_file([TreeEntry("out", FOLDER, 0o755)], "out")
+    model, out = WorkPath("train", "out/model.pt"), WorkPath("train", "out")
+    assert is_one_file([one], model)
+    assert not is_one_file([one], out)
+    assert not is_one_file([one, TreeEntry("b", FILE)], model)
+    assert not is_one_file([TreeEntry("out", FOLDER, 0o755)], out)
+    assert not is_one_file([TreeEntry("out", FILE)], WorkPath("train", "out", inside=True))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harch.base.errors import HarchError
-from harch.cli.content.project import FILE_BYTES_MAX, Project, lines_of, parse_project, read_project
+from harch.cli.content.project import FILE_BYTES_MAX, PROBLEMS_MAX, Project, lines_of, parse_project, read_project
 
 FULL = """
 # a project
@@ -100,6 +100,11 @@ def test_all_mistakes_are_told_at_once_and_for_programs() -> None:
         (4, "run.gpus"),
         (5, "run.image"),
     ]
+
+
+def test_a_file_that_is_no_project_file_at_all_is_not_told_every_line() -> None:
+    error = refused("[run]\n" + "".join(f"key{number} = 1\n" for number in range(100)))
+    assert error.message.startswith(f"{PROBLEMS_MAX} problems\n")
 
 
 def test_what_needs_something_else_beside_it_is_checked_with_the_command_and_not_here() -> None:

@@ -64,8 +64,8 @@ def test_a_command_without_code_sends_none(harch: Harch, content: ContentHub) ->
     write("notes.txt")
     assert harch("run", "-d", "--", "echo", "hello").exit_code == 0
     write("pyproject.toml")
-    assert harch("run", "-d", "--no-code", "--", "echo", "hello").exit_code == 0
-    assert harch("run", "-d", "--workdir", "/shared", "--", "echo", "hello").exit_code == 0
+    assert harch("run", "-d", "--no-code", "--", "python", "-c", "1").exit_code == 0
+    assert harch("run", "-d", "--workdir", "/shared", "--", "python", "-c", "1").exit_code == 0
     assert harch("run", "-d", "--modelled-duration", "5s").exit_code == 0
     assert content.asked == ["POST /workloads"] * 4
     assert all("code" not in spec for spec in content.submitted)
@@ -132,6 +132,15 @@ def test_a_mistake_in_the_command_line_is_found_before_anything_is_sent(harch: H
         assert (result.exit_code, said in result.stderr) == (2, True), (words, result.stderr)
         assert "hint: " in result.stderr
     assert content.asked == []
+
+
+def test_modelled_work_brings_nothing(harch: Harch, content: ContentHub) -> None:
+    write("harch.toml", '[run]\nimage = "a:1"\n')
+    for words in (["--python", "3.12"], ["--code", "."], ["--package", "rich"]):
+        result = harch("run", "-d", "--modelled-duration", "5s", *words)
+        assert (result.exit_code, "it brings nothing" in result.stderr) == (2, True)
+    assert harch("run", "-d", "--modelled-duration", "5s", "--no-code").exit_code == 0
+    assert "image" not in submitted(content)
 
 
 def test_an_environment_is_given_by_options_or_by_the_project(harch: Harch, content: ContentHub) -> None:
@@ -227,12 +236,14 @@ def test_code_of_a_country_is_not_sent_to_a_hub_of_another(harch: Harch, content
     assert content.data[0]["name"].endswith("-sn-ma"), "the same files with another tag are another object"
 
 
-def test_work_of_the_only_country_of_its_hub_keeps_its_code_there(harch: Harch, content: ContentHub) -> None:
+def test_the_hub_is_told_where_the_work_may_run_and_decides_where_its_code_may_be(
+    harch: Harch, content: ContentHub
+) -> None:
     write("harch.toml")
     harch("run", "-d", "--country", "ma", "--", "true")
-    assert content.data[-1]["tag"]["rest_in"] == ["MA"]
-    harch("run", "-d", "--country", "sn", "--", "true")
-    assert "tag" not in content.data[-1], "it has to rest here to get there"
+    assert (content.data[-1]["countries"], "tag" in content.data[-1]) == (["MA"], False)
+    harch("run", "-d", "--", "true")
+    assert "countries" not in content.data[-1]
 
 
 def test_chunks_that_the_hub_has_lost_meanwhile_are_sent_again(harch: Harch, content: ContentHub) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,8 @@ from harch.base.errors import HarchError
 from harch.content import exchange
 from harch.content.exchange import REQUEST_BYTES, REQUESTS_AT_ONCE, download, read_tree, upload
 from harch.content.frames import BATCH_BYTES_MAX, BATCH_CHUNKS_MAX, encode_frame, pack_chunk
-from harch.content.packing import PackedFolder, pack, scan
+from harch.content.model import EntryKind, TreeEntry
+from harch.content.packing import PackedFolder, build_tree, pack, scan
 from harch.content.parallel import for_each
 from harch.testing.memory_remote import MemoryRemote
 from harch.wire.content import ChunksStored
@@ -152,16 +154,13 @@ def test_chunks_that_a_remote_does_not_have_are_said(source: Path, tmp_path: Pat
     assert refused.value.code == "E1102"
 
 
-def test_a_large_list_of_files_is_read_whole(tmp_path: Path) -> None:
-    folder = tmp_path / "many"
-    folder.mkdir()
-    for number in range(6000):
-        (folder / f"{number:05}").write_bytes(number.to_bytes(4, "big"))
-    remote, sent = MemoryRemote(chunks_per_answer=2), packed(folder)
-    upload(sent, remote)
-    root, entries = read_tree(sent.digest, remote)
+def test_a_large_list_of_files_is_read_whole() -> None:
+    listed = [TreeEntry(f"{number:05}", EntryKind.FOLDER, 0o755) for number in range(20_000)]
+    tree, remote = build_tree(listed), MemoryRemote(chunks_per_answer=2)
+    remote.chunks |= tree.chunks
+    root, entries = read_tree(tree.digest, remote)
     assert len(root.manifest) > 2
-    assert entries == sent.entries
+    assert entries == listed
 
 
 # Threads
@@ -196,6 +195,30 @@ def test_the_first_failure_ends_it_and_is_raised_after_all_are_done() -> None:
     with pytest.raises(ValueError, match="item 0"):
         for_each(iter(range(1000)), act, threads=2)
     assert len(done) <= 1
+
+
+def test_an_interrupt_waits_for_what_other_threads_are_doing_and_is_raised() -> None:
+    main, both, interrupted = threading.main_thread(), threading.Barrier(2, timeout=10), threading.Event()
+    done = []
+
+    def interrupt(*_: object) -> None:
+        interrupted.set()
+        raise KeyboardInterrupt
+
+    def act(item: int) -> None:
+        both.wait()
+        if threading.current_thread() is not main:
+            signal.pthread_kill(main.ident or 0, signal.SIGINT)
+            assert interrupted.wait(10)
+            done.append(item)
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            for_each([1, 2], act, threads=2)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert len(done) == 1
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -6,12 +6,15 @@ import logging
 import os
 import random
 import shutil
+import sqlite3
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from harch.base.errors import HarchError
+from harch.base.seal import LINE
 from harch.content.frames import unpack_chunk
 from harch.content.store import ContentStore
 from harch.content.store.recovery import set_index_aside
@@ -55,10 +58,11 @@ def readable(store: ContentStore, tree: SampleTree) -> int:
         try:
             (frame,) = store.read("acme", [name])
         except HarchError as error:
-            assert error.code in ("E1101", "E1102")
-            continue
-        assert unpack_chunk(frame) == tree.raw[name]
-        count += 1
+            if error.code not in ("E1101", "E1102"):
+                raise
+        else:
+            assert unpack_chunk(frame) == tree.raw[name]
+            count += 1
     return count
 
 
@@ -238,7 +242,7 @@ def test_packs_that_an_older_index_does_not_know_are_taken_in(made: Path, caplog
     assert again.missing("acme", names_of(b"newer")) == []
     assert unpack_chunk(again.read("other", names_of(b"of a tenant that the backup does not know"))[0])
     assert len(again.holders()) == 2
-    clock.jump(4000)
+    clock.jump(5000)
     assert again.collect().chunks == 2, "nobody needs them"
     again.close()
 
@@ -266,8 +270,6 @@ def test_a_log_without_its_end_stops_collections(made: Path, caplog: pytest.LogC
 
 
 def test_an_index_of_a_newer_release_is_refused_and_left_alone(made: Path) -> None:
-    import sqlite3
-
     connection = sqlite3.connect(made / "index.db")
     connection.execute("PRAGMA user_version = 99")
     connection.close()
@@ -381,8 +383,6 @@ def test_two_keys_of_one_tenant_are_refused(made: Path, tmp_path: Path) -> None:
 
 def test_the_key_of_one_tenant_cannot_be_given_to_another(made: Path) -> None:
     """Somebody who can write to the disk renames a tenant in the note, to read as another."""
-    from harch.base.seal import LINE
-
     lose_index(made)
     (key,) = (made / "keys").iterdir()
     key.write_bytes(LINE.seal(LINE.unseal(key.read_bytes()).replace(b"acme", b"evil")))
@@ -429,8 +429,6 @@ def test_a_check_tells_of_chunks_that_a_tree_needs_and_nobody_has(made: Path) ->
 
 
 def test_a_check_stops_when_it_is_told_to(made: Path) -> None:
-    import threading
-
     store = opened(made)
     stop = threading.Event()
     stop.set()

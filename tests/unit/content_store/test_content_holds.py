@@ -40,6 +40,25 @@ def test_a_tree_can_be_read_once_all_of_its_manifest_is_there(store: ContentStor
     assert store.tree("acme", TREE.digest) is found, "answered from memory"
 
 
+def test_chunks_outside_of_a_tree_are_told_whether_somebody_holds_it_or_not(store: ContentStore) -> None:
+    other = SampleTree({"c": b"something else"})
+    store.put("acme", TREE.frames + other.frames)
+    strangers = {other.root.id, bytes(32)}
+    asked = [*TREE.ids, *strangers]
+    assert store.outside("acme", TREE.digest, asked) == strangers
+    store.hold("acme", TREE.digest, "data:1")
+    store._trees.ids_of = None  # type: ignore[method-assign, assignment]
+    assert store.outside("acme", TREE.digest, asked) == strangers
+    assert store.outside("acme", TREE.digest, []) == set()
+
+
+def test_nobody_learns_by_asking_for_a_tree_of_another_tenant(store: ContentStore) -> None:
+    store.put("acme", TREE.frames)
+    store.hold("acme", TREE.digest, "data:1")
+    with refused("E1102"):
+        store.outside("other", TREE.digest, TREE.ids)
+
+
 @pytest.mark.parametrize("digest", ["", "xyz", "0" * 63, "A" * 64])
 def test_what_is_no_digest_is_no_tree(store: ContentStore, digest: str) -> None:
     with refused("E1105"):

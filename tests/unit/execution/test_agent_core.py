@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from harch.base.errors import HarchError
-from harch.execution.admission import Premises
+from harch.execution.admission import Premises, refusal
 from harch.execution.agent import Agent
 from harch.execution.agent_process import backoff_s, connect_url, split
 from harch.execution.protocol import (
     AgentHeartbeat,
     AgentRefused,
+    ContentUse,
     ExtendLease,
+    FilesAnswer,
     Forget,
     KnownTask,
+    PlaceFiles,
     ReadTaskLog,
+    SnapshotFiles,
     StartTask,
     StopTask,
+    TaskContent,
     TaskEnded,
     TaskKey,
     TaskLogChunk,
+    TaskPreparing,
     TaskSpec,
     TaskStarted,
 )
+from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
+from harch.sovereignty.tags import DataKind, DataObject, parse_tag
 from harch.workloads.lifecycle import ExitReason
+from harch.workloads.spec import Environment
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 KEY = TaskKey("wl_1", 1, 0)
@@ -48,7 +58,7 @@ class StillClock:
 class NotingEngine:
     def __init__(self):
         self.live: dict[TaskKey, TaskSpec] = {}
-        self.starts, self.stops, self.forgotten, self.extended = [], [], [], []
+        self.starts, self.stops, self.forgotten, self.extended, self.files = [], [], [], [], []
 
     def start(self, task):
         self.starts.append(task.key)
@@ -75,6 +85,11 @@ class NotingEngine:
 
     def read_log(self, request):
         return TaskLogChunk(request_id=request.request_id, offset=0, data=b"", eof=True)
+
+    def snapshot_files(self, request, answer):
+        self.files.append((request, answer))
+
+    place_files = snapshot_files
 
 
 def spec(**changes) -> TaskSpec:
@@ -230,3 +245,96 @@ def test_backoff_never_exceeds_a_second():
 def test_frames_hold_a_limited_amount_of_log():
     chunk = TaskLogChunk(request_id=1, offset=0, data=bytes(1024 * 1024), eof=False)
     assert [len(batch) for batch in split([chunk] * 5)] == [2, 2, 1]
+
+
+# What is being prepared, and files
+
+
+def preparing(step: str, key: TaskKey = KEY) -> TaskPreparing:
+    return TaskPreparing(key=key, step=step)
+
+
+def test_of_progress_only_the_latest_is_told_and_none_after_the_start(agent):
+    other = TaskKey("wl_2", 1, 0)
+    for step in ("code", "environment"):
+        agent.task_preparing(preparing(step))
+    agent.task_preparing(preparing("image", other))
+    assert agent.take_outbox(10) == [preparing("environment"), preparing("image", other)]
+    assert agent.take_outbox(10) == []
+    agent.task_preparing(preparing("data"))
+    agent.task_preparing(preparing("data", other))
+    agent.task_started(KEY, NOW)
+    agent.task_ended(end())
+    agent.task_ended(TaskEnded(key=other, reason=ExitReason.STOPPED, at=NOW))
+    assert not [one for one in agent.take_outbox(10) if isinstance(one, TaskPreparing)]
+
+
+def test_files_are_asked_of_the_engine_with_processes_and_answered_on_the_same_connection(agent, engines):
+    requests = [SnapshotFiles(1, KEY, "out"), PlaceFiles(2, KEY, "in", "ref", "0" * 64)]
+    for request in requests:
+        agent.handle(request)
+    assert [request for request, _ in engines[0].files] == requests
+    engines[0].files[0][1](FilesAnswer(request_id=1))
+    assert agent.take_outbox(10) == [FilesAnswer(request_id=1)]
+    agent.connected()
+    engines[0].files[1][1](FilesAnswer(request_id=2))
+    assert agent.take_outbox(10) == []
+
+
+def test_the_stricter_of_hub_and_agent_says_what_has_to_go(agent, engines):
+    tag = parse_tag(
+        {"process_in": ["MA"], "rest_in": ["SN"], "may_cross_borders": True, "encrypt_at_rest": False},
+        shipped_jurisdictions(),
+    )
+    data = DataObject(id="data_1", kind=DataKind.DATASET, name="census", tenant="t", tag=tag)
+    agent.handle(StartTask(spec(data=(data,))))
+    assert engines[0].live[KEY].scrub_after
+    agent.handle(StartTask(spec(key=TaskKey("wl_2", 1, 0))))
+    assert not engines[0].live[TaskKey("wl_2", 1, 0)].scrub_after
+
+
+def content(**changes) -> TaskContent:
+    return TaskContent(**{"data_id": "data_1", "name": "corpus", "digest": "0" * 64, "use": ContentUse.DATA, **changes})
+
+
+CODE, IMAGE = content(use=ContentUse.CODE), content(use=ContentUse.IMAGE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"contents": (content(data_id="data_2"),)}, "E0907 corpus: nobody has said what its tag permits"),
+        ({"contents": (content(digest="../../etc"),)}, "E0201 corpus: `../../etc` is not a digest"),
+        ({"contents": (content(name="../x"),)}, "E0201 the names of its data"),
+        ({"contents": (content(name=".."),)}, "E0201 the names of its data"),
+        ({"contents": (content(), content())}, "E0201 the names of its data"),
+        ({"contents": (CODE, CODE)}, "E0201 it has more than one code"),
+        ({"contents": (IMAGE, IMAGE)}, "E0201 it has more than one image"),
+        ({"contents": (IMAGE,), "environment": Environment()}, "E0201 an image brings its own packages"),
+        ({"image": "r/n:t", "environment": Environment()}, "E0201 an image brings its own packages"),
+    ],
+)
+def test_content_that_cannot_be_given_is_refused_with_its_reason(changes, why):
+    assert refusal(spec(data=(OPEN,), **changes), PREMISES).startswith(why)
+
+
+def test_code_and_a_shared_working_folder_exclude_each_other(tmp_path):
+    premises = replace(PREMISES, shared=(str(tmp_path),))
+    assert refusal(spec(data=(OPEN,), contents=(content(),), working_dir=str(tmp_path)), premises) == ""
+    told = refusal(spec(data=(OPEN,), contents=(CODE,), working_dir=str(tmp_path)), premises)
+    assert told.startswith("E0201 it works in a shared folder")
+
+
+def test_content_with_a_tag_that_allows_it_is_taken():
+    contents = (CODE, IMAGE, content(), content(name="corpus v2.1"))
+    assert refusal(spec(data=(OPEN,), contents=contents), PREMISES) == ""
+
+
+PREMISES = Premises("MA", frozenset(), (), ())
+OPEN = DataObject(
+    id="data_1",
+    kind=DataKind.DATASET,
+    name="corpus",
+    tenant="t",
+    tag=parse_tag({"process_in": ["MA"], "rest_in": ["MA"], "encrypt_at_rest": False}, shipped_jurisdictions()),
+)

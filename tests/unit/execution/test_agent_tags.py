@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from harch.execution.admission import Premises, refusal
-from harch.execution.task_leftovers import Scrubber
 from harch.execution.preparation import StateFolder
 from harch.execution.protocol import (
     HubMessage,
@@ -23,6 +22,7 @@ from harch.execution.protocol import (
     decode_hub_frame,
     encode_frame,
 )
+from harch.execution.task_leftovers import Scrubber
 from harch.sovereignty.geography import SiteSafeguards
 from harch.sovereignty.jurisdiction_file import shipped_jurisdictions
 from harch.sovereignty.tags import DataKind, DataObject, parse_tag

@@ -97,3 +97,22 @@ def test_a_neighbour_with_a_longer_name_is_not_inside():
     assert is_inside("/a/b", "/a")
     assert is_inside("/a", "/a")
     assert not is_inside("/ab", "/a")
+
+
+def test_content_has_its_variables_and_an_environment_of_packages_comes_first():
+    folders = Folders("/w", "/c", "", code="/w", data="/t/data", environment="/e")
+    env = task_environment(
+        spec(env={"PATH": "/mine", "PYTHONPATH": "/own", "VIRTUAL_ENV": "/x"}), folders, python_bin="/p"
+    )
+    assert (env["HARCH_CODE"], env["HARCH_DATA"], env["VIRTUAL_ENV"]) == ("/w", "/t/data", "/e")
+    assert (env["PATH"], env["PYTHONPATH"]) == ("/e/bin:/mine", "/own")
+    assert "/p" not in task_environment(spec(), folders, python_bin="/p")["PATH"], "its pip is not that of the agent"
+    bare = task_environment(spec(), Folders("/w", "/c", ""), python_bin="/p")
+    assert not {"HARCH_CODE", "HARCH_DATA", "VIRTUAL_ENV", "PYTHONPATH"} & set(bare)
+
+
+def test_data_is_mounted_read_only_where_the_task_looks_for_it():
+    args = bubblewrap_arguments(HOST, view(mounts=(("/state/content/trees/abc", "/state/tasks/t/data/corpus v1"),)))
+    at = args.index("/state/content/trees/abc")
+    assert args[at - 1 : at + 2] == ["--ro-bind", "/state/content/trees/abc", "/state/tasks/t/data/corpus v1"]
+    assert at > args.index("/state/checkpoints/wl")

@@ -12,8 +12,8 @@ from harch.base.errors import HarchError
 from harch.execution.images import limits, unpacking
 from harch.execution.images.limits import DiskWatch, ImageSettings, folder_use, in_words, settings_from
 from harch.execution.images.prepared import DEFAULT_PATH, ImageRecord, PreparedImage, read_prepared
-from harch.execution.images.unpacking import ETC_FOLDER, remove_tree, root_of, tidy, write_accounts
-from harch.execution.root_fs import RootFs
+from harch.execution.images.unpacking import ETC_FOLDER, make_mount_points, remove_tree, root_of, tidy, write_accounts
+from harch.execution.root_fs import RootFs, root_arguments
 
 SETTINGS = ImageSettings(disk_free_bytes_min=0)
 
@@ -134,6 +134,28 @@ def test_only_registries_of_this_machine_or_of_the_agents_list_may_do_without_tl
     assert settings.speaks_tls("lab.example")
     assert settings.speaks_tls("registry.example:5000")
     assert ImageSettings().speaks_tls("lab.example:5000")
+
+
+def test_an_image_gets_the_mount_points_that_every_task_needs(tmp_path: Path) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "hosts").write_text("of the image")
+    (tmp_path / "etc" / "resolv.conf").symlink_to("../run/resolv.conf")
+    make_mount_points(RootFs(str(tmp_path)))
+    assert (tmp_path / "var" / "tmp").is_dir()
+    assert (tmp_path / "etc" / "hosts").read_text() == "of the image"
+    mounts = ["--tmpfs", "/tmp", "--tmpfs", "/var/tmp", "--tmpfs", "/run", "--proc", "/proc", "--dev", "/dev"]
+    mounts += ["--ro-bind", "/etc/hosts", "/etc/hosts", "--ro-bind", "/etc/hosts", "/etc/resolv.conf"]
+    assert root_arguments(RootFs(str(tmp_path)), mounts)[0] == ["--ro-bind", str(tmp_path), "/"]
+
+
+def test_mount_points_are_not_made_behind_links_of_the_image(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (tmp_path / "rootfs").mkdir()
+    for name in ("var", "etc", "tmp"):
+        (tmp_path / "rootfs" / name).symlink_to(outside)
+    make_mount_points(RootFs(str(tmp_path / "rootfs")))
+    assert os.listdir(outside) == []
 
 
 def test_the_user_of_the_agent_has_a_name_in_every_image_that_has_names(tmp_path: Path) -> None:

@@ -103,14 +103,16 @@ def test_a_layer_that_is_a_link_or_missing_is_never_handed_to_umoci(tmp_path: Pa
         view_for_unpacking(image, scratch)
 
 
-def test_indexes_that_lead_to_themselves_have_an_end(tmp_path: Path) -> None:
-    writer = LayoutWriter(tmp_path / "image")
-    inner = writer.blob(b'{"schemaVersion": 2, "manifests": []}')
-    for _ in range(5):
-        entry = {"mediaType": OCI_INDEX, **inner}
-        inner = writer.blob(json.dumps({"schemaVersion": 2, "manifests": [entry]}).encode())
-    writer.write_index([{"mediaType": OCI_INDEX, **inner}])
-    with pytest.raises(HarchError) as refused:
+def test_indexes_of_indexes_have_an_end(tmp_path: Path) -> None:
+    writer = written(tmp_path / "image")
+    inner = writer.write_platforms({})
+    for number in range(4):
+        if number == 1:
+            assert read_layout(writer.folder, HERE).digest == writer.digest
+        entry = {"mediaType": OCI_INDEX, "digest": inner, "size": 100}
+        inner = str(writer.blob(json.dumps({"schemaVersion": 2, "manifests": [entry]}).encode())["digest"])
+        writer.write_index([{"mediaType": OCI_INDEX, "digest": inner, "size": 100}])
+    with pytest.raises(HarchError, match="nested too deeply") as refused:
         read_layout(writer.folder, HERE)
     assert refused.value.code == "E1133"
 

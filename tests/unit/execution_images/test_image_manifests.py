@@ -19,7 +19,10 @@ from harch.execution.images.manifest import (
     OCI_LAYER,
     OCI_MANIFEST,
     Platform,
+    digest_of,
+    index_of,
     is_index,
+    layout_digest,
     manifest_for_unpacking,
     platform_of,
     read_config,
@@ -116,6 +119,13 @@ def test_an_image_that_cannot_be_unpacked_is_refused_before_it_is_fetched(
     with pytest.raises(HarchError, match=why) as refused:
         read_manifest(manifest(*layers))
     assert refused.value.code == "E1133"
+
+
+def test_a_hub_reads_the_digest_of_an_image_from_its_layout() -> None:
+    data = manifest(layer(1))
+    assert layout_digest(index_of(data, OCI_MANIFEST)) == digest_of(data)
+    for other in (b"{", index(None, None), index_of(data, OCI_MANIFEST).replace(b"sha256", b"sha512")):
+        assert layout_digest(other) == ""
 
 
 def test_a_layer_that_is_there_twice_travels_once() -> None:

@@ -386,3 +386,14 @@ async def test_a_lost_index_is_rebuilt_and_nothing_that_the_catalog_knows_is_col
     events = await hub.events(after=0, limit=100, tenant=None, subject=None, kind="content.recovered")
     assert "0 data objects are not whole" in events[0].message
     await hub.close()
+
+
+async def test_code_of_work_that_may_run_abroad_may_be_there_and_at_the_hub_that_it_goes_through(
+    world: World, folder: PackedFolder
+) -> None:
+    user = await world.user()
+    abroad = await user.add("code-1", folder, kind="code", countries=["SN"])
+    assert (abroad["tag"]["rest_in"], abroad["tag"]["may_cross_borders"]) == (["MA", "SN"], True)
+    assert "MR" in abroad["tag"]["transit_in"]  # where the links between them lead through
+    home = await user.add("code-1", folder, kind="code", countries=["MA"])
+    assert (home["tag"]["rest_in"], home["tag"]["may_cross_borders"]) == (["MA"], False)

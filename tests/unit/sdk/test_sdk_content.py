@@ -24,7 +24,7 @@ from harch.sdk.content import (
 )
 from harch.sdk.data import AsyncData, Data
 from harch.sdk.exchange import ApiRequest, RetryPolicy, SendFailure
-from harch.sdk.failover import may_go_elsewhere, request_timeout
+from harch.sdk.failover import explain_failover, may_go_elsewhere, request_timeout
 
 KEY = "hsk_test_key_of_enough_length"
 NO_PAUSE = RetryPolicy(jitter=lambda: 0.0)
@@ -43,11 +43,10 @@ ANSWERS: dict[str, tuple[int, object]] = {
     "POST /v1/content/check": (200, {"chunks": 3, "bytes": 4, "damaged": ["ab"]}),
     "POST /v1/workloads/wl_1/files": (200, {**TREE, "ref": "snap_1"}),
     "PUT /v1/workloads/wl_1/files": (200, {}),
-    "GET /v1/workloads/wl_1/artifacts": (
+    "GET /v1/artifacts": (
         200,
         {"items": [{"id": "data_2", "name": "model", "workload_id": "wl_1", "digest": "c" * 64}], "total": 1},
     ),
-    "GET /v1/artifacts": (200, {"items": [], "total": 0}),
     "GET /v1/workloads/wl_1/logs": (200, b""),
     "DELETE /v1/data/data_1": (200, {}),
     "POST /v1/data": (201, {"id": "data_1", "name": "corpus", "kind": "dataset"}),
@@ -85,7 +84,7 @@ async def test_both_clients_ask_the_same() -> None:
         assert hub.workloads.files("wl_1", "out", rank=2).ref == "snap_1"
         hub.workloads.place_files("wl_1", "conf", "d" * 64)
         assert hub.workloads.artifacts("wl_1")[0].name == "model"
-        assert hub.workloads.artifacts() == []
+        assert len(hub.workloads.artifacts()) == 1
         assert list(hub.workloads.logs("wl_1", preparation=True)) == []
         assert hub.data.add("corpus", content="e" * 64).id == "data_1"
         hub.data.remove("data_1")
@@ -111,6 +110,7 @@ async def test_both_clients_ask_the_same() -> None:
     assert one.asked[6][1] == {"grace_s": "60"}
     assert one.asked[8][2] == b'{"path":"out","rank":2,"attempt":null}'
     assert one.asked[9][2] == b'{"path":"conf","digest":"' + b"d" * 64 + b'","rank":0}'
+    assert [asked[1].get("workload") for asked in one.asked[10:12]] == ["wl_1", None]
     assert one.asked[12][1]["preparation"] == "true"
     assert b'"content":"' in one.asked[13][2]
 
@@ -195,6 +195,12 @@ def test_chunks_go_to_no_other_hub_once_one_has_answered() -> None:
     chunks = ApiRequest("POST", "/content/chunks")
     assert not may_go_elsewhere(chunks, unsent, answered_before=True)
     assert may_go_elsewhere(chunks, unsent, answered_before=False)
+
+
+def test_content_that_another_hub_lacks_may_be_at_the_one_that_is_silent() -> None:
+    error = HarchError("E1102", "not here")
+    explain_failover(error, ["http://silent"], "http://asked")
+    assert "http://silent did not answer" in error.hint
 
 
 def test_threads_share_one_client() -> None:

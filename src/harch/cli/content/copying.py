@@ -67,9 +67,14 @@ def direction(source: str, target: str) -> tuple[WorkPath | None, WorkPath | Non
     return pair
 
 
-def is_one_file(entries: Sequence[TreeEntry], path: str) -> bool:
-    """Whether the snapshot of `path` is that of a file: then it has nothing but an entry of its name."""
-    return len(entries) == 1 and entries[0].kind is not EntryKind.FOLDER and entries[0].path == posixpath.basename(path)
+def is_one_file(entries: Sequence[TreeEntry], source: WorkPath) -> bool:
+    """Whether the snapshot is that of a file: then it has nothing but an entry of its name.
+
+    So has a folder with a single file of its own name: `ID:out/` says that a folder is meant.
+    """
+    if source.inside or source.contents or len(entries) != 1:
+        return False
+    return entries[0].kind is not EntryKind.FOLDER and entries[0].path == posixpath.basename(source.path)
 
 
 def landing(source: WorkPath, *, is_file: bool, name: str, target: str, place: LocalPlace) -> tuple[str, str]:

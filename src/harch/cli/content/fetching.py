@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from harch.base.clock import SystemClock
 from harch.base.errors import HarchError
-from harch.cli.content.sending import HubDoor
+from harch.cli.content.sending import HubRemote
 from harch.cli.output import clean, note
 from harch.cli.views.counted import counted
 from harch.cli.views.progress import progress_line
@@ -65,7 +65,7 @@ def wait_for_tree(client: Client, ref: str, *, as_json: bool) -> TreeView:
 
 
 def entries_of(client: Client, view: TreeView) -> list[TreeEntry]:
-    return read_tree(view.digest, HubDoor(client, view.ref))[1]
+    return read_tree(view.digest, HubRemote(client, view.ref))[1]
 
 
 def fetch(client: Client, view: TreeView, entries: list[TreeEntry], folder: Path, *, as_json: bool) -> FetchedFiles:
@@ -79,7 +79,7 @@ def fetch(client: Client, view: TreeView, entries: list[TreeEntry], folder: Path
             done += count
             line.update(done, total)
 
-        download(entries, folder, HubDoor(client, view.ref), progress=arrived)
+        download(entries, folder, HubRemote(client, view.ref), progress=arrived)
     files = sum(entry.kind is EntryKind.FILE for entry in entries)
     return FetchedFiles(view.ref, view.digest, str(folder), files, total)
 

@@ -24,7 +24,7 @@ _SOURCES = frozenset({"index_url", "wheels"})
 _PATHS = (("requirements", "--requirements"), ("lock", "--lock"), ("wheels", "--wheels"))
 _MODELS = frozenset({"gpu_model", "gpu_models"})
 _BY_KEY = ("resources", "env")  # what is given is added to what the project has; anything else takes its place
-_LINKS_SHOWN = 3
+_LINKS_LISTED = 3
 _S_PER_DAY = 86_400
 CODE_NAME_DIGITS = 12  # of its digest
 _NO_PROJECT = Project()
@@ -79,10 +79,10 @@ class Launch:
             return
         if not self.environment and not has_image and (unused := unused_environment(self.folder)):
             yield unused
-        for path, target in found.outside_links[:_LINKS_SHOWN]:
+        for path, target in found.outside_links[:_LINKS_LISTED]:
             yield f"{clean(path)} is a link to {clean(target)}, which does not travel"
-        if len(found.outside_links) > _LINKS_SHOWN:
-            yield f"and {len(found.outside_links) - _LINKS_SHOWN} more links that lead out of the code"
+        if len(found.outside_links) > _LINKS_LISTED:
+            yield f"and {len(found.outside_links) - _LINKS_LISTED} more links that lead out of the code"
 
 
 def prepare(words: Sequence[str], options: CodeOptions, *, wants_code: bool = True) -> Launch:
@@ -163,12 +163,19 @@ def send_code(client: Client, launch: Launch, found: FolderScan, countries: Sequ
     from harch.sdk.data import DataObject
 
     hub = client.health()  # also tells whether there is one, before anything is packed
-    tag = code_tag(launch.project, countries, hub.country, hub.hub_id)
+    tag = code_tag(launch.project, hub.country, hub.hub_id)
 
     def register(packed: PackedFolder) -> DataObject:
         places = "".join(f"-{country.lower()}" for country in launch.project.countries) if tag else ""
         name = f"code-{packed.digest[:CODE_NAME_DIGITS]}{places}"
-        return client.data.add(name, kind="code", tag=tag, content=packed.digest, size_bytes=packed.size_bytes)
+        return client.data.add(
+            name,
+            kind="code",
+            tag=tag,
+            content=packed.digest,
+            size_bytes=packed.size_bytes,
+            countries=() if tag else countries,
+        )
 
     data, sent = send(client, found, register, what="code", as_json=as_json)
     if not as_json:
@@ -176,11 +183,10 @@ def send_code(client: Client, launch: Launch, found: FolderScan, countries: Sequ
     return data.id
 
 
-def code_tag(project: Project, countries: Sequence[str], hub_country: str, hub: str) -> dict[str, object] | None:
-    """Where the code may be; None: the hub lets it go wherever the work may.
+def code_tag(project: Project, hub_country: str, hub: str) -> dict[str, object] | None:
+    """Where the code may be, by `code.countries` of the project; None: wherever the work may, which the hub knows.
 
-    `code.countries` of the project binds the code itself, so it is not sent to a hub of another country (E0907). The
-    countries of the work bind its code as well where the hub that is asked is in the only one.
+    It is not sent to a hub of another country (E0907).
     """
     allowed = list(project.countries)
     if allowed and hub_country and hub_country not in allowed:
@@ -190,8 +196,6 @@ def code_tag(project: Project, countries: Sequence[str], hub_country: str, hub: 
             f"{hub_country}",
             hint="`harch hubs` shows where the others are; --hub NAME sends it there",
         )
-    if not allowed and set(countries) == {hub_country}:
-        allowed = [hub_country]
     if not allowed:
         return None
     return {

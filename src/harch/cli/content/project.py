@@ -219,6 +219,6 @@ def _refuse(problems: list[Problem], lines: Mapping[str, int], source: str) -> N
         while path and path not in lines:
             path = path.rpartition(".")[0]
         details.append({"file": source, "line": lines.get(path, 1), "field": where, "message": message})
-    shown = [f"{one['file']}:{one['line']}: {one['field']}: {one['message']}" for one in details]
-    message = shown[0] if len(shown) == 1 else f"{len(shown)} problems\n" + "\n".join(f"  {line}" for line in shown)
+    listed = [f"{one['file']}:{one['line']}: {one['field']}: {one['message']}" for one in details]
+    message = listed[0] if len(listed) == 1 else f"{len(listed)} problems\n" + "\n".join(f"  {line}" for line in listed)
     raise HarchError("E0201", message, hint=_HINT, field=problems[0][0], meta={"problems": details})

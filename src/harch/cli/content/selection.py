@@ -10,7 +10,12 @@ from pathlib import Path
 from harch.base.errors import HarchError
 from harch.cli.content.project import FILE_NAME
 
-PROJECT_FILES = (FILE_NAME, "pyproject.toml")
+PYPROJECT = "pyproject.toml"
+# First commands of everybody, wherever he stands: they use no file of a project, and need not wait for it.
+READ_NO_FILES = frozenset(
+    {"date", "echo", "false", "free", "hostname", "id", "lscpu", "nproc", "nvidia-smi", "printenv", "printf"}
+    | {"pwd", "rocm-smi", "sleep", "true", "uname", "uptime", "whoami"}
+)
 # Not used unless somebody says so: what is installed changes what runs.
 ENVIRONMENT_FILES = (("uv.lock", "--lock"), ("requirements.txt", "--requirements"))
 _WORDS_MAX = 1000
@@ -42,7 +47,10 @@ def choose_code(
             raise HarchError("E0201", f"--code {code} is not a folder", hint="name the folder that holds the code")
         return CodeChoice(folder)
     here = Path()
-    if not (any(os.path.isfile(here / name) for name in PROJECT_FILES) or names_file(words, here) or named):
+    is_project = os.path.isfile(here / FILE_NAME) or (
+        os.path.isfile(here / PYPROJECT) and os.path.basename(words[0] if words else "") not in READ_NO_FILES
+    )
+    if not (is_project or names_file(words, here) or named):
         return CodeChoice(None)
     if here.resolve() in {Path("/"), (home or Path.home()).resolve()}:
         return CodeChoice(None, "no code is sent from your home folder; `--code .` sends it all the same")

@@ -29,17 +29,17 @@ if TYPE_CHECKING:
     from harch.sdk import Client
     from harch.wire.content import ChunksStored
 
-__all__ = ["CODE_BYTES_MAX", "FolderScan", "HubDoor", "PackedFolder", "SentFiles", "scan_all", "scan_code", "send"]
+__all__ = ["CODE_BYTES_MAX", "FolderScan", "HubRemote", "PackedFolder", "SentFiles", "scan_all", "scan_code", "send"]
 
 CODE_BYTES_MAX = 500_000_000
 ROUNDS_MAX = 3  # of sending, where the hub has lost chunks again before they were registered
-_SECRETS_SHOWN = 10
+_SECRETS_LISTED = 10
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class HubDoor:
+class HubRemote:
     """The content store of a hub, as packing and unpacking know one. `ref`: what chunks are fetched by."""
 
     client: Client
@@ -87,11 +87,11 @@ def scan_code(folder: Path, *, limit_bytes: int | None, secrets_allowed: Collect
         raise
     secrets = [path for path in secrets_in(found) if path not in secrets_allowed]
     if secrets:
-        more = f" and {len(secrets) - _SECRETS_SHOWN} more" if len(secrets) > _SECRETS_SHOWN else ""
+        more = f" and {len(secrets) - _SECRETS_LISTED} more" if len(secrets) > _SECRETS_LISTED else ""
         raise HarchError(
             "E1107",
             f"{counted(len(secrets), 'file')} of the code {'looks' if len(secrets) == 1 else 'look'} like secrets: "
-            f"{', '.join(secrets[:_SECRETS_SHOWN])}{more}",
+            f"{', '.join(secrets[:_SECRETS_LISTED])}{more}",
             hint="exclude them in .harchignore and store what the work needs with `harch secret set`; one that is no "
             f"secret is sent with --include-secret {secrets[0]}",
             meta={"paths": secrets},
@@ -133,7 +133,7 @@ def send(
                 done += count
                 line.update(done, total)
 
-            report = upload(packed, HubDoor(client), progress=sent_more)
+            report = upload(packed, HubRemote(client), progress=sent_more)
         chunks_sent, bytes_sent = chunks_sent + report.chunks_sent, bytes_sent + report.bytes_sent
         try:
             made = register(packed)

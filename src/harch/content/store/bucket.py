@@ -25,6 +25,7 @@ RETRIES_MAX = 3
 CONNECT_TIMEOUT_S = 5.0
 _GAP_BYTES = 1024 * 1024  # reading over it costs less than another request
 _DELETED_AT_ONCE = 1000  # what the protocol allows
+_BEHIND_THE_END = "416 "  # the answer to a range that begins there: the object was cut
 
 
 class BucketStorage:
@@ -47,22 +48,24 @@ class BucketStorage:
         import obstore
         from obstore.exceptions import BaseError
 
-        path = f"{PACKS}/{name}"
+        path, runs = f"{PACKS}/{name}", merge_ranges(ranges, _GAP_BYTES)
         with self._errors(path):
             try:
+                # Merged here: the client cannot cut what it merged itself out of an object that is too short.
                 found = obstore.get_ranges(
-                    self._store,
-                    path,
-                    starts=[begin for begin, _ in ranges],
-                    ends=[end for _, end in ranges],
-                    coalesce=_GAP_BYTES,
+                    self._store, path, starts=[run[0] for run in runs], ends=[run[1] for run in runs], coalesce=0
                 )
-                return [bytes(one) for one in found]
+                parts = {run: bytes(one) for run, one in zip(runs, found, strict=True)}
             except FileNotFoundError:
                 raise PackGone(name) from None
-            except BaseError:  # also if a range begins behind the end of an object that was cut
-                whole = self.read_whole(name)
-                return [whole[begin:end] for begin, end in ranges]
+            except BaseError as error:
+                if _BEHIND_THE_END not in str(error):
+                    raise
+                parts = {(0, 1 << 62): self.read_whole(name)}
+        return [
+            next(part[begin - first : end - first] for (first, last), part in parts.items() if first <= begin < last)
+            for begin, end in ranges
+        ]
 
     def read_whole(self, name: str) -> bytes:
         import obstore
@@ -145,6 +148,17 @@ class _FirstLine(Exception):
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error).splitlines()[0][:300] if str(error) else type(error).__name__)
+
+
+def merge_ranges(ranges: Sequence[tuple[int, int]], gap_bytes: int) -> list[tuple[int, int]]:
+    """Fewer and longer ones, in order: none are closer to each other than that."""
+    merged: list[tuple[int, int]] = []
+    for begin, end in sorted(ranges):
+        if merged and begin - merged[-1][1] <= gap_bytes:
+            merged[-1] = merged[-1][0], max(merged[-1][1], end)
+        else:
+            merged.append((begin, end))
+    return merged
 
 
 def read_location(url: str) -> tuple[str, str]:

@@ -30,13 +30,12 @@ from harch.content.store.records import (
     PackDraft,
 )
 from harch.content.store.rows import Stored, WrittenPack, by_pack, insert_pack
-from harch.content.store.settings import IDS_MAX, MISSING_SHOWN_MAX, READ_BYTES_MAX, StoreSettings
+from harch.content.store.settings import IDS_MAX, MISSING_SHOWN_MAX, READ_BYTES_MAX, SEEN_SHARE, StoreSettings
 from harch.content.store.storage import PackGone, PackStorage
 from harch.content.store.tenants import Tenant, Tenants
 from harch.wire.content import ChunksStored
 
 READ_ATTEMPTS_MAX = 4  # of a record that a collection moves meanwhile
-_SEEN_SHARE = 4  # what was seen within a quarter of the grace period is not noted again
 
 _log = logging.getLogger("harch.damage")
 
@@ -264,7 +263,7 @@ class Chunks:
 
     def _fresh_ms(self) -> int:
         """What was seen since then need not be noted again."""
-        return self._now_ms() - int(1000 * self._settings.grace_s / _SEEN_SHARE)
+        return self._now_ms() - int(1000 * self._settings.grace_s / SEEN_SHARE)
 
 
 def write_pack(storage: PackStorage, draft: PackDraft) -> WrittenPack:

@@ -21,7 +21,7 @@ from harch.content.store.chunks import Chunks, Pins, open_record, write_pack
 from harch.content.store.index import CHUNK_COLUMNS, HOLDERS_LOST, ChunkRow, Index, chunk_rows, note
 from harch.content.store.records import HEAD_BYTES, PACK_ID_BYTES, DamagedRecord, PackDraft, read_head
 from harch.content.store.rows import delete_chunks, move_chunks
-from harch.content.store.settings import COLLECT_PACKS_MAX, MERGED_PACKS_MIN, StoreSettings
+from harch.content.store.settings import COLLECT_PACKS_MAX, MERGED_PACKS_MIN, SEEN_SHARE, StoreSettings
 from harch.content.store.storage import PackGone, PackStorage
 from harch.content.store.tenants import Tenant, Tenants
 from harch.content.store.trees import Trees
@@ -59,7 +59,8 @@ class Collector:
             if self.is_paused():
                 _log.error("content that nobody holds is kept: the index was lost, and with it who holds what")
             else:
-                grace = self._settings.grace_s if grace_s is None else max(grace_s, 0.0)
+                usual = self._settings.grace_s * (1 + 1 / SEEN_SHARE)
+                grace = usual if grace_s is None else max(grace_s, 0.0)
                 now_ms = int(1000 * self._clock.now().timestamp())
                 self._forgive_clock(now_ms)
                 count, size = self._remove("seen_ms <= ?", (now_ms - int(1000 * grace),))
@@ -169,8 +170,8 @@ class Collector:
         """Those with damaged chunks stay as they are until somebody has sent these again."""
         small = self._settings.pack_bytes // _SMALL_SHARE
         return self._index.query(
-            "WITH sound AS (SELECT * FROM packs WHERE chunks_live > 0 AND NOT EXISTS"
-            " (SELECT 1 FROM chunks WHERE pack = packs.key AND chunks.is_damaged = 1))"
+            "WITH sound AS (SELECT * FROM packs WHERE chunks_live > 0"
+            " AND key NOT IN (SELECT pack FROM chunks WHERE chunks.is_damaged = 1))"
             " SELECT tenant, key, name FROM sound WHERE 2 * bytes_live < bytes OR is_damaged = 1"
             " OR bytes_live < ? AND tenant IN"
             " (SELECT tenant FROM sound WHERE bytes_live < ? GROUP BY tenant HAVING COUNT(*) >= ?)"

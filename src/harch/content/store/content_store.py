@@ -8,12 +8,12 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
@@ -25,12 +25,14 @@ from harch.content.store.encryption import check_master_key
 from harch.content.store.index import HOLDERS_LOST, Index, drop_note
 from harch.content.store.recovery import Recovery, open_index
 from harch.content.store.settings import StoreSettings
-from harch.content.store.storage import FolderStorage, PackStorage, storage_error
+from harch.content.store.storage import FolderStorage, PackStorage, Reserve, storage_error
 from harch.content.store.tenants import Tenants
 from harch.content.store.trees import Hold, StoredTree, Trees
 from harch.wire.content import ChunksStored, Collected, ContentCheck, TenantUsage
 
 LOCK = "lock"
+
+Result = TypeVar("Result")
 
 
 class StoreTotals(NamedTuple):
@@ -56,14 +58,21 @@ def open_store(folder: Path, *, master_key: bytes, settings: StoreSettings, cloc
     except BaseException:
         os.close(lock)
         raise
-    return ContentStore(index, storage, tenants, settings, clock, lock)
+    return ContentStore(index, storage, tenants, settings, clock, Reserve(folder), lock)
 
 
 class ContentStore:
     """Thread-safe. Any call raises E1110 if the place cannot be used or the store is closed, E1002 on a full disk."""
 
     def __init__(
-        self, index: Index, storage: PackStorage, tenants: Tenants, settings: StoreSettings, clock: Clock, lock: int
+        self,
+        index: Index,
+        storage: PackStorage,
+        tenants: Tenants,
+        settings: StoreSettings,
+        clock: Clock,
+        reserve: Reserve,
+        lock: int,
     ) -> None:
         self.location = storage.location
         self._index, self._storage, self._tenants, self._lock = index, storage, tenants, lock
@@ -72,6 +81,8 @@ class ContentStore:
         self._trees = Trees(index, self._chunks, tenants, clock)
         self._collector = Collector(index, storage, tenants, self._chunks, self._trees, pins, settings, clock)
         self._checker = Checker(index, storage, tenants, self._chunks, self._trees, clock)
+        self._reserve = reserve
+        self._reserve.fill()
         self._closing = threading.Event()
         self._calls = 0
         self._calls_ended = threading.Condition()
@@ -115,6 +126,11 @@ class ContentStore:
         with self._call():
             return self._trees.ids_of(tenant, digest)
 
+    def outside(self, tenant: str, digest: str, ids: Sequence[bytes]) -> set[bytes]:
+        """Which of these chunks are no part of the tree. Raises as `tree` does, unless somebody holds it."""
+        with self._call():
+            return self._trees.outside(tenant, digest, ids)
+
     def hold(self, tenant: str, digest: str, holder: str, *, until: datetime | None = None) -> StoredTree:
         """The tree stays until the holder releases it, holds another one, or `until`.
 
@@ -126,7 +142,7 @@ class ContentStore:
     def release(self, tenant: str, holder: str) -> None:
         """A holder that holds nothing is no error."""
         with self._call():
-            self._trees.release(tenant, holder)
+            self._on_full_disk(partial(self._trees.release, tenant, holder))
 
     def held(self, tenant: str, holder: str) -> str | None:
         """The digest of the tree that it holds."""
@@ -170,7 +186,7 @@ class ContentStore:
     def collect(self, *, grace_s: float | None = None) -> Collected:
         """Ends holds whose time is up, removes chunks that nobody holds or has seen lately, and rewrites packs."""
         with self._call():
-            return self._collector.collect(grace_s, self._closing)
+            return self._on_full_disk(partial(self._collector.collect, grace_s, self._closing))
 
     def check(self, *, stop: threading.Event | None = None) -> ContentCheck:
         """Reads and verifies everything, and counts references anew. `stop` ends it early."""
@@ -191,6 +207,18 @@ class ContentStore:
         """None: not known."""
         with self._call():
             return self._storage.bytes_free()
+
+    def _on_full_disk(self, call: Callable[[], Result]) -> Result:
+        """For what makes room, but has to write down first what may go."""
+        try:
+            return call()
+        except HarchError as error:
+            if error.code != "E1002":
+                raise
+            self._reserve.give_up()
+            return call()
+        finally:
+            self._reserve.fill()
 
     @contextmanager
     def _call(self) -> Iterator[None]:

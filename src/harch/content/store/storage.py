@@ -17,7 +17,9 @@ from harch.base.errors import HarchError
 from harch.base.state_files import FOLDER as QUARANTINE
 from harch.base.state_files import rewrite
 
-PACKS, KEYS = "packs", "keys"
+PACKS, KEYS, RESERVE = "packs", "keys", "reserve"
+RESERVE_BYTES = 8 * 1024 * 1024  # of log: thousands of holds that end, and chunks that go
+RESERVE_SHARE_MAX = 1 / 32  # of small disks, e.g. in tests
 _DRAFT_PREFIX = "."
 _PIECES_MAX = 512  # of one call of the system
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -84,9 +86,10 @@ class FolderStorage:
         with _errors(folder):
             for one in (self._packs, folder / KEYS):
                 one.mkdir(mode=0o700, parents=True, exist_ok=True)
-            for entry in os.scandir(self._packs):
-                if entry.name.startswith(_DRAFT_PREFIX):
-                    os.unlink(entry.path)
+                for entry in os.scandir(one):
+                    if entry.name.startswith(_DRAFT_PREFIX):
+                        os.unlink(entry.path)
+            _sync_folder(folder)
 
     def write(self, name: str, pieces: Sequence[bytes]) -> None:
         draft = self._packs / f"{_DRAFT_PREFIX}{name}"
@@ -175,6 +178,31 @@ class FolderStorage:
                 yield file
             finally:
                 os.close(file)
+
+
+class Reserve:
+    """Space that is given up when the disk is full: without some, an index could not even write what may go."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / RESERVE
+
+    def fill(self) -> None:
+        """As far as there is space."""
+        with suppress(OSError):
+            disk = os.statvfs(self._path.parent)
+            size = min(RESERVE_BYTES, int(disk.f_blocks * disk.f_frsize * RESERVE_SHARE_MAX))
+            if self._path.exists() and self._path.stat().st_size == size:
+                return
+            file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(file, 0, size)
+            except OSError:
+                os.unlink(self._path)
+            finally:
+                os.close(file)
+
+    def give_up(self) -> None:
+        self._path.unlink(missing_ok=True)
 
 
 def _write_all(file: int, pieces: Sequence[bytes]) -> None:

@@ -31,7 +31,7 @@ from harch.content.model import (
     is_digest,
 )
 from harch.content.store.chunks import Chunks
-from harch.content.store.index import Index, find_chunks
+from harch.content.store.index import Index, find_chunks, places, slices
 from harch.content.store.settings import (
     HOLDER_BYTES_MAX,
     ID_CACHE_ENTRIES,
@@ -144,6 +144,27 @@ class Trees:
             found = frozenset(chunk.id for chunk in self.tree(tenant, digest).chunks())
             self._ids.put((tenant, digest), found, 1 + len(found))
         return found
+
+    def outside(self, tenant: str, digest: str, ids: Sequence[bytes]) -> set[bytes]:
+        """Of a tree that somebody holds the index knows it, however large the tree is."""
+        owner = self._tenants.find(tenant)
+        rows = (
+            self._index.query("SELECT key FROM trees WHERE tenant = ? AND digest = ?", (owner.row, digest))
+            if owner is not None
+            else []
+        )
+        if owner is None or not rows:
+            return set(ids) - self.ids_of(tenant, digest)
+        inside: set[bytes] = set()
+        with self._index.reading() as connection:
+            for some in slices(ids):
+                found = connection.execute(
+                    "SELECT id FROM chunks JOIN tree_chunks ON chunk = chunks.key AND tree = ?"  # noqa: S608
+                    f" WHERE tenant = ? AND id IN ({places(some)})",
+                    (*rows[0], owner.row, *some),
+                )
+                inside.update(name for (name,) in found)
+        return set(ids) - inside
 
     def forget_cached(self) -> None:
         """What was removed must not be answered from memory."""

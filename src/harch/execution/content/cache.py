@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -120,7 +121,11 @@ class NodeCache:
                 self._entries = {use: part, **self._entries}
             else:
                 self._trash.throw_away(folder)
-        self._make_room(0)
+
+    def tidy(self) -> None:
+        """Once all that is in use was reclaimed: what is too much goes."""
+        with self._lock:
+            self._make_room(0)
 
     def borrow(self, use: CacheUse, make: Make, cancellation: Cancellation) -> Path:
         """Where the thing is, made by whoever comes first. Raises what `make` raises, also to those who waited."""
@@ -188,8 +193,6 @@ class NodeCache:
         is_tree = entry.record.use.kind is CacheKind.TREE
         error: HarchError | None = None
         try:
-            if not is_tree:
-                self._trash.throw_away(entry.path)
             entry.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             make(entry.path, lambda size: self._reserve(entry, size))
             mark = fingerprint(entry.path, cancellation) if is_tree else ""
@@ -281,8 +284,8 @@ class NodeCache:
                 self._remove(entry)
         if coming_bytes and (total > disk * DISK_SHARE_MAX or coming_bytes > free):
             sentence = (
-                f"{coming_bytes / GB:.1f} GB have no room on this node: {free / GB:.1f} of {disk / GB:.0f} GB are free, "
-                f"and content of running tasks takes {(total - coming_bytes) / GB:.1f} GB"
+                f"{coming_bytes / GB:.1f} GB have no room on this node: {free / GB:.1f} of {disk / GB:.0f} GB "
+                f"are free, and content of running tasks takes {(total - coming_bytes) / GB:.1f} GB"
             )
             raise HarchError("E1113", sentence, hint=f"content may take {DISK_SHARE_MAX:.0%} of the disk; free some")
 
@@ -360,7 +363,8 @@ def fingerprint(folder: Path, cancellation: Cancellation) -> str:
         for name in (*folders, *sorted(names)):
             path = os.path.join(parent, name)
             found = os.lstat(path)
-            fields = (path[len(str(folder)) :], found.st_mode, found.st_size, found.st_mtime_ns, found.st_ino)
+            mode = found.st_mode & ~(stat.S_IRWXG | stat.S_IRWXO)  # which `close_to_others` takes away
+            fields = (path[len(str(folder)) :], mode, found.st_size, found.st_mtime_ns, found.st_ino)
             digest.update(repr(fields).encode())
     return digest.hexdigest()
 

@@ -79,6 +79,10 @@ class NodeContent:
         self.cache.open()
         self.kept_work.open()
 
+    def tidy(self) -> None:
+        """When every task of an earlier agent was looked at."""
+        self.cache.tidy()
+
     def find_tools(self) -> NodeTools:
         """Asks the programs of the node. Once, before anything is prepared."""
         environments = EnvironmentBuilder(

@@ -70,12 +70,14 @@ def read_layout(folder: Path, platform: Platform, *, digest: str = "") -> Layout
     """`digest`: of the image or of an index that lists it; empty: whatever image the layout has. Raises E1133."""
     data = _read(folder, (INDEX,))
     digests: list[str] = []
-    for _ in range(INDEX_DEPTH_MAX):
+    for _ in range(INDEX_DEPTH_MAX + 1):
         if not is_index(data):
             break
         chosen = select(data, platform)
         data = read_blob(folder, chosen)
         digests.insert(0, chosen.digest)
+    else:
+        raise damaged("its indexes are nested too deeply")
     manifest = read_manifest(data)
     if not digests:
         raise damaged("its layout has no index")

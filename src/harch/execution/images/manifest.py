@@ -239,6 +239,16 @@ def index_of(manifest: bytes, media_type: str, *, tag: str = "") -> bytes:
     return msgspec.json.encode({"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": [entry]})
 
 
+def layout_digest(index: bytes) -> str:
+    """The digest of the one image of a layout that a node has uploaded, from its `index.json`; empty if it has no such
+    index. For hubs, which need not believe what a node calls it."""
+    try:
+        manifests = _decoded(index, _Index, "index").manifests
+    except HarchError:
+        return ""
+    return manifests[0].digest if len(manifests) == 1 and is_digest(manifests[0].digest) else ""
+
+
 def media_type_of(manifest: bytes) -> str:
     """As it says itself; OCI's if it does not say."""
     return _decoded(manifest, _Kind, "manifest").media_type or OCI_MANIFEST

@@ -17,7 +17,7 @@ from typing import IO
 
 from harch.base.errors import HarchError
 from harch.content.image_reference import RegistryImage
-from harch.execution.images.limits import DiskWatch, ImageSettings, in_words, too_large
+from harch.execution.images.limits import AUTH_SETTING, DiskWatch, ImageSettings, in_words, too_large
 from harch.execution.images.manifest import (
     Manifest,
     Platform,
@@ -96,7 +96,7 @@ class Skopeo:
         """Raises E1132 if the registry does not hand it out, and E1133 if nothing here can unpack it."""
         indexes: list[bytes] = []
         at = image
-        for _ in range(INDEX_DEPTH_MAX):
+        for _ in range(INDEX_DEPTH_MAX + 1):
             data = self._inspect(at, scratch, hooks)
             digest = digest_of(data)
             if at.digest and digest != at.digest:
@@ -157,6 +157,10 @@ class Skopeo:
         return done.output
 
     def _access(self, registry: str, prefix: str = "") -> list[str]:
+        file = self.settings.auth_file
+        if file and not os.access(file, os.R_OK):
+            sentence = f"the agent cannot read {file}, where credentials of registries should be"
+            raise HarchError("E1132", sentence, hint=f"make it with `skopeo login --authfile`, or unset {AUTH_SETTING}")
         tls = f"--{prefix}tls-verify={str(self.settings.speaks_tls(registry)).lower()}"
         return [tls, f"--authfile={_AUTH}" if self.settings.auth_file else f"--{prefix}no-creds"]
 
@@ -203,7 +207,8 @@ def decompressed(archive: Path, target: Path, hooks: Hooks, watch: Callable[[], 
 def archive_kind(archive: Path) -> str:
     """What skopeo calls it, by the names of the files in it. Raises E1133 for an archive of something else."""
     with _opened(archive) as file:
-        size, at, names = os.fstat(file.fileno()).st_size, 0, set()
+        size, at = os.fstat(file.fileno()).st_size, 0
+        names: set[str] = set()
         while at < size and len(names) < ARCHIVE_ENTRIES_MAX:
             file.seek(at)
             head = file.read(_TAR_BLOCK)

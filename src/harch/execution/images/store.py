@@ -96,9 +96,8 @@ class ImageStore:
         try:
             prepared = self._prepare(image, hub, borrow, hooks)
         except OSError as error:
-            raise HarchError(
-                "E1113", f"the image could not be prepared: {error}", hint="see the disk of the node"
-            ) from error
+            hint = "see whether the disk of the node is full or damaged"
+            raise HarchError("E1113", f"the image could not be prepared: {error}", hint=hint) from error
         for line in prepared.unused():
             hooks.log(line)
         return prepared
@@ -106,7 +105,7 @@ class ImageStore:
     def _prepare(self, image: TaskImage, hub: HubImages | None, borrow: Borrow, hooks: Hooks) -> PreparedImage:
         if isinstance(image, HeldImage):
             name = f"data-{image.digest}"
-            return read_prepared(borrow(name, lambda path, reserve: self._open(image, path, reserve, hooks)), name)
+            return read_prepared(borrow(name, lambda path, reserve: self._import(image, path, reserve, hooks)), name)
         fetch = _Fetch(image, self._skopeo, self._platform, hub, hooks)
         with self._folder() as scratch:
             digest = fetch.digest(scratch)
@@ -117,7 +116,7 @@ class ImageStore:
         fetch.pin()
         return prepared
 
-    def _open(self, image: HeldImage, path: Path, reserve: Reserve, hooks: Hooks) -> None:
+    def _import(self, image: HeldImage, path: Path, reserve: Reserve, hooks: Hooks) -> None:
         """From the files of a data object."""
         hooks.log(f"image: data object {image.name}")
         with self._folder() as scratch:
@@ -246,6 +245,8 @@ class _Fetch:
     def _find_at_hub(self, image: RegistryImage) -> bool:
         view = self._hub.image(self._key(image)) if self._hub is not None else None
         if view is None or not is_digest(view.name):
+            return False
+        if self._resolved is not None and view.name != image.digest:  # the registry has said what it is
             return False
         self._view, self._pinned = view, self._image.at(view.name)
         self._known.add(image)

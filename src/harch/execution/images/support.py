@@ -30,7 +30,10 @@ class ImageSupport:
 
 def find_support(sandbox: Sandbox, which: Which = shutil.which) -> ImageSupport:
     if missing := missing_packages(which):
-        return ImageSupport(refusal=_not_installed(missing, which))
+        instead = ""
+        if "bubblewrap" in missing and which("podman") is not None:
+            instead = "; podman is, but HarchOS runs images with bubblewrap"
+        return ImageSupport(refusal=f"{not_installed(missing)} (apt-get install {' '.join(missing)}){instead}")
     if not sandbox.program:
         return ImageSupport(refusal=f"images run in a sandbox only, and here there is none: {sandbox.detail}")
     skopeo, umoci = (os.path.realpath(which(name) or "") for name in ("skopeo", "umoci"))
@@ -41,10 +44,7 @@ def missing_packages(which: Which = shutil.which) -> list[str]:
     return [package for program, package in _PACKAGES.items() if which(program) is None]
 
 
-def _not_installed(missing: list[str], which: Which) -> str:
+def not_installed(missing: list[str]) -> str:
+    """`skopeo and umoci are not installed`."""
     *others, last = missing
-    names = f"{', '.join(others)} and {last} are" if others else f"{last} is"
-    instead = ""
-    if "bubblewrap" in missing and which("podman") is not None:
-        instead = "; podman is, but HarchOS runs images with bubblewrap"
-    return f"{names} not installed (apt-get install {' '.join(missing)}){instead}"
+    return f"{', '.join(others)} and {last} are not installed" if others else f"{last} is not installed"

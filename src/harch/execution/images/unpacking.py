@@ -23,6 +23,8 @@ DEPTH_MAX = 128  # folders; what is deeper would break whoever walks it
 ACCOUNTS_BYTES_MAX = 1024 * 1024
 ROOT_FOLDER, ETC_FOLDER = "rootfs", "etc"
 _OUT, _LAYOUT = "/out", "/layout"
+MOUNTED_FOLDERS = ("/proc", "/dev", "/tmp", "/var/tmp", "/run", "/sys", "/etc")  # noqa: S108 - of the image
+MOUNTED_FILES = ("/etc/hosts", "/etc/resolv.conf")
 _RIGHTS = stat.S_ISUID | stat.S_ISGID
 _TASK_ACCOUNT = "harch"
 
@@ -61,6 +63,7 @@ class Umoci:
         if done.status or not root.is_dir():
             raise damaged(done.message)
         tidy(root)
+        make_mount_points(RootFs(str(root)))
         watch.look()
         write_accounts(folder, os.getuid(), os.getgid())
         return root_of(folder)
@@ -83,6 +86,20 @@ def tidy(root: Path) -> None:
                     os.unlink(entry.path)
                 elif stat.S_ISREG(mode) and mode & _RIGHTS:
                     os.chmod(entry.path, stat.S_IMODE(mode) & ~_RIGHTS)
+
+
+def make_mount_points(root: RootFs) -> None:
+    """What is mounted in every task, so that no task has to replace a folder such as /etc, file by file, for it. Links
+    of the image are not followed: where one is in the way, that task does."""
+    for path in MOUNTED_FOLDERS:
+        above = os.path.dirname(path)
+        if root.mode_of(path) is None and (root.is_folder(above) or root.mode_of(above) is None):
+            os.makedirs(root.path + path, exist_ok=True)
+    for path in MOUNTED_FILES:
+        mode = root.mode_of(path)
+        if root.is_folder(os.path.dirname(path)) and (mode is None or stat.S_ISLNK(mode)):
+            Path(root.path + path).unlink(missing_ok=True)
+            Path(root.path + path).touch(mode=0o644, exist_ok=False)
 
 
 def root_of(folder: Path) -> RootFs:

@@ -32,6 +32,7 @@ from harch.federation.bulk.protocol import (
 from harch.federation.bulk.sockets import BulkIdentity, TlsContexts
 from harch.federation.identity.members import Address, HubName
 from harch.federation.links.frames import PROTOCOL_VERSION, LinkHello
+from harch.federation.links.tls_connection import PeerCertificate
 
 BYTES_PER_CONNECTION_MIN = 2 * 1024 * 1024  # a handshake is not worth it for less
 WATCH_EVERY_S = 0.25
@@ -85,7 +86,6 @@ def fetch(
     cancelled: threading.Event | None = None,
     clock: Clock | None = None,
     jitter: Callable[[], float] = random.random,
-    new_socket: Callable[[], socket.socket] | None = None,
 ) -> TransferReport:
     """Blocks until `store` has got every wanted chunk, verified, in batches and in any order, from this thread.
 
@@ -105,7 +105,6 @@ def fetch(
         cancelled=cancelled or threading.Event(),
         clock=clock or SystemClock(),
         jitter=jitter,
-        new_socket=new_socket or (lambda: sockets.new_socket(Address(*address))),
     )
     return transfer.run()
 
@@ -114,6 +113,7 @@ def fetch(
 class _Worker:
     number: int
     sock: socket.socket | None = None
+    certificate: PeerCertificate | None = None
     owes: bool = False  # the peer has to send something
     moved_s: float = 0.0  # when it last brought `PROGRESS_BYTES`
     moved_bytes: int = 0
@@ -142,7 +142,6 @@ class _Transfer:
         cancelled: threading.Event,
         clock: Clock,
         jitter: Callable[[], float],
-        new_socket: Callable[[], socket.socket],
     ) -> None:
         self._address = address
         self._identity = identity
@@ -154,7 +153,6 @@ class _Transfer:
         self._cancelled = cancelled
         self._clock = clock
         self._jitter = jitter
-        self._new_socket = new_socket
         self._tls = TlsContexts(identity)
         self._plan = FetchPlan(wanted, connections=settings.connections, window_bytes=settings.window_bytes)
         self._changed = threading.Condition()  # guards everything below
@@ -163,7 +161,7 @@ class _Transfer:
         self._unstored_since_s = 0.0
         self._stored_bytes = 0
         self._is_over = False
-        self._failure: HarchError | None = None
+        self._failure: Exception | None = None
         self._trouble = "nothing has arrived"
         self._began_s = self._progressed_s = clock.monotonic_s()
         self._progressed_bytes = 0
@@ -235,13 +233,23 @@ class _Transfer:
             return
         if self._cancelled.is_set():
             self._fail("it was cancelled")
+        elif unwelcome := self._identity.refusal(self._expected, b""):
+            self._fail(unwelcome)
         elif now_s - self._progressed_s > self._settings.give_up_s:
             self._fail(f"no progress for {self._settings.give_up_s:g} s: {self._trouble}")
         for worker in workers:
-            if worker.owes and worker.sock is not None and now_s - worker.moved_s > self._settings.silence_s_max:
-                worker.moved_s = now_s
-                self._trouble = f"a connection brought nothing for {self._settings.silence_s_max:g} s"
+            why = self._ending(worker, now_s)
+            if why and worker.sock is not None:
+                self._trouble = why
                 sockets.end(worker.sock)
+
+    def _ending(self, worker: _Worker, now_s: float) -> str:
+        """Why a connection has to be made anew; empty if it may go on."""
+        if worker.owes and now_s - worker.moved_s > self._settings.silence_s_max:
+            return f"a connection brought nothing for {self._settings.silence_s_max:g} s"
+        if worker.certificate is not None and self._clock.now() >= worker.certificate.not_after:
+            return f"the certificate of {self._expected} has expired"
+        return ""
 
     def _fail(self, why: str, code: str = "E1140") -> None:
         if self._failure is None:
@@ -278,12 +286,12 @@ class _Transfer:
                 self._note_refusal(refusal.refused)
             except BulkFault as fault:
                 self._note_fault(fault)
-            except HarchError as error:  # a chunk that is damaged at its source
+            except OSError as error:  # TLS errors are OSErrors
+                self._note_trouble(error)
+            except Exception as error:  # noqa: BLE001 - a damaged chunk, or a fault: the calling thread raises it
                 with self._changed:
                     self._failure = self._failure or error
                     self._changed.notify_all()
-            except (OSError, ValueError) as error:  # TLS errors are OSErrors; ValueError: it was closed meanwhile
-                self._note_trouble(error)
             failures = 0 if self._received > received else failures + 1
             self._pause(failures)
 
@@ -296,7 +304,7 @@ class _Transfer:
         finally:
             partial = session.partial()
             with self._changed:
-                worker.owes, worker.sock = False, None
+                worker.owes, worker.sock, worker.certificate = False, None, None
                 owed = self._plan.requested(worker.number)
                 self._plan.lost(worker.number, [*([partial] if partial else []), *session.unused()])
                 self._cuts += bool(owed) and not self._is_over
@@ -306,7 +314,7 @@ class _Transfer:
 
     def _dial(self, worker: _Worker) -> ssl.SSLSocket:
         """A connection to exactly the expected hub, to which the ticket may be shown."""
-        sock = self._new_socket()
+        sock = sockets.new_socket(self._address)
         try:
             self._register(worker, sock)
             sockets.set_options(sock)
@@ -336,6 +344,7 @@ class _Transfer:
             raise
         with self._changed:
             self._connections += 1
+            worker.certificate = certificate
         return secured
 
     def _register(self, worker: _Worker, sock: socket.socket) -> None:
@@ -353,10 +362,10 @@ class _Transfer:
                 raise OSError(f"{self._expected} closed the connection")
             frames = session.received(count)
             self._note_received(worker, session.payload_bytes - counted, session)
-            if session.refused is not None:
-                raise _Refused(session.refused)
             for frame in frames:
                 self._take(worker, frame)
+            if session.refused is not None:
+                raise _Refused(session.refused)
 
     def _request_more(self, worker: _Worker, connection: ssl.SSLSocket, session: ReceiverSession) -> bool:
         """False once there is nothing left to receive. Waits while others may be cut, or the store is behind."""

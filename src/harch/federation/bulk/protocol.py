@@ -294,7 +294,7 @@ class ReceiverSession:
             raise BulkFault(f"sent a record of kind {kind} at the wrong time")
         if length > HELLO_BYTES_MAX:
             raise BulkFault(f"sent a record of {length} bytes")
-        end = RECORD_HEAD_BYTES + length
+        end = RECORD_HEAD_BYTES + int(length)
         if len(view) < end:
             return 0
         self._take_control(kind, bytes(view[RECORD_HEAD_BYTES:end]))
@@ -342,14 +342,14 @@ class ReceiverSession:
 def _hello(body: bytes) -> BulkHello:
     try:
         return _decode_hello(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BulkFault("sent a greeting that cannot be read") from error
 
 
 def _refused(body: bytes) -> BulkRefused:
     try:
         refused = _decode_refused(body)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BulkFault("sent a refusal that cannot be read") from error
     return BulkRefused(
         rule=refused.rule[:REASON_CHARS_MAX], reason=refused.reason[:REASON_CHARS_MAX], code=refused.code[:16]

@@ -48,6 +48,7 @@ IDLE_S_MAX = 60.0  # a receiver that stores slowly, or has nothing to request fo
 STALLED_S_MAX = 30.0  # nothing is taken of what was sent
 WATCH_EVERY_S = 0.1  # while there are connections
 CHECK_EVERY_S = 1.0
+KEEP_PACE_S = 300.0  # the next transfer starts about where the last one ended
 ACCEPT_AGAIN_S = 0.5  # out of descriptors: trying at once would only burn the processor
 READ_BYTES = 64 * 1024
 
@@ -86,7 +87,7 @@ class _Connection:
     moved_s: float  # when anything was last sent or received
     is_sending: bool = False  # inside of a write: the other end has to take it
     is_reading: bool = True  # the other end has to say something
-    peer: str = ""  # who it says it is
+    peer: str = ""  # whom its certificate names
     hub_id: str = ""  # once it is identified
     certificate: PeerCertificate | None = None
     ticket: bytes = b""
@@ -125,6 +126,7 @@ class BulkServer:
         self._numbers = itertools.count()
         self._threads: list[threading.Thread] = []
         self._closed = threading.Event()
+        self._checked_s = float("-inf")
         self.port = self._listen.port  # the real one once it listens on port 0
 
     def start(self) -> int:
@@ -231,12 +233,17 @@ class BulkServer:
             refused = BulkRefused(rule="protocol", reason=str(fault))
         except HarchError as error:
             refused = BulkRefused(rule="content", reason=error.message, code=error.code)
-        except (OSError, ValueError) as error:  # TLS errors are OSErrors; ValueError: it was closed meanwhile
+        except OSError as error:  # TLS errors are OSErrors
             refused = None
             connection.why = connection.why or str(error)
-        if refused is not None:
-            self._refuse(connection, refused)
-        self._remove(connection)
+        except Exception:  # noqa: BLE001 - a fault of the source: the connection ends, and the peer hears of a fault
+            _log.exception("sending chunks to %s failed", connection.peer or "an unknown peer")
+            refused = BulkRefused(rule="fault", reason="the sending hub has stumbled")
+        try:
+            if refused is not None:
+                self._refuse(connection, refused)
+        finally:
+            self._remove(connection)
 
     def _shake_hands(self, connection: _Connection) -> None:
         try:
@@ -265,7 +272,7 @@ class BulkServer:
 
     def _identify(self, connection: _Connection, hello: BulkHello) -> BulkRefused | None:
         """Who is it, is it welcome, what does its ticket permit, and is there room?"""
-        connection.peer = hello.hub.hub_id if connection.certificate else ""
+        connection.peer = connection.certificate.name.hub_id if connection.certificate else ""
         if hello.version != BULK_VERSION:
             return BulkRefused(rule="version", reason=f"version {hello.version}; this hub knows {BULK_VERSION}")
         unwelcome = sockets.peer_refusal(hello.hub, self._identity, connection.certificate, None)
@@ -346,20 +353,26 @@ class BulkServer:
     # The thread that watches
 
     def _watch(self) -> None:
-        checked_s = 0.0
         while not self._closed.wait(WATCH_EVERY_S):
             with self._lock:
                 while not self._connections and not self._closed.is_set():
                     self._changed.wait()
-                now_s = self._clock.monotonic_s()
-                self._set_paces(now_s)
-                if now_s - checked_s >= CHECK_EVERY_S:
-                    checked_s = now_s
-                    for connection in self._connections.values():
-                        why = self._ending(connection, now_s)
-                        if why and not connection.why:
-                            self._traffic_of(connection.hub_id).refused[why[0]] += 1
-                            self._end(connection, why[1])
+                try:
+                    self._look_after_all()
+                except Exception:  # noqa: BLE001 - whatever one look runs into, retired hubs have to be noticed by the next
+                    _log.exception("watching bulk connections failed")
+
+    def _look_after_all(self) -> None:
+        now_s = self._clock.monotonic_s()
+        self._set_paces(now_s)
+        if now_s - self._checked_s < CHECK_EVERY_S:
+            return
+        self._checked_s = now_s
+        for connection in self._connections.values():
+            why = self._ending(connection, now_s)
+            if why and not connection.why:
+                self._traffic_of(connection.peer).refused[why[0]] += 1
+                self._end(connection, why[1])
 
     def _ending(self, connection: _Connection, now_s: float) -> tuple[str, str] | None:
         """Why it has to end, rule and reason: what held when it was opened need not hold forever."""
@@ -381,9 +394,10 @@ class BulkServer:
         for connection in self._connections.values():
             if connection.hub_id and not connection.why:
                 by_peer.setdefault(connection.hub_id, []).append(connection)
-        self._paces = {hub_id: pace for hub_id, pace in self._paces.items() if hub_id in by_peer}
+        for hub_id in [hub_id for hub_id, pace in self._paces.items() if now_s - pace.next_s > KEEP_PACE_S]:
+            del self._paces[hub_id]
         for hub_id, connections in by_peer.items():
-            pace = self._paces[hub_id]
+            pace = self._paces.setdefault(hub_id, Pace())
             if now_s >= pace.next_s:
                 rates = pace.update(now_s, self._sending(connections))
                 for connection in connections:
@@ -395,6 +409,8 @@ class BulkServer:
         pace = self._paces.setdefault(connection.hub_id, Pace())
         pace.bytes_per_s_max = limits.bytes_per_s if limits is not None else UNLIMITED
         of_peer = [one for one in self._connections.values() if one.hub_id == connection.hub_id]
+        if len(of_peer) == 1:
+            pace.control.resume()
         sending = self._sending(of_peer)
         if connection.number in sending:
             sockets.set_pacing(connection.sock, pace.join(connection.number, sending))

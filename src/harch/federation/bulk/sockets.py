@@ -45,8 +45,8 @@ LAST_READ_BYTES, LAST_READS_MAX = 64 * 1024, 16
 
 _SO_MAX_PACING_RATE = 47
 _TCP_INFO_BYTES = 192
-_RTT, _MIN_RTT, _BYTES_ACKED = struct.Struct("I"), struct.Struct("I"), struct.Struct("Q")
-_RTT_AT, _BYTES_ACKED_AT, _MIN_RTT_AT = 68, 120, 148
+_RTT, _BYTES_ACKED = struct.Struct("I"), struct.Struct("Q")
+_RTT_AT, _BYTES_ACKED_AT = 68, 120
 
 
 class BulkIdentity(Protocol):
@@ -141,8 +141,9 @@ def listen(address: Address) -> socket.socket:
 
 
 def new_socket(address: Address) -> socket.socket:
-    """To connect to that address; names are left to `connect`, and found as IPv4."""
-    return socket.socket(socket.AF_INET6 if ":" in address.host else socket.AF_INET, socket.SOCK_STREAM)
+    """To connect to that address. Raises OSError for a name that is not known."""
+    family = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)[0][0]
+    return socket.socket(family, socket.SOCK_STREAM)
 
 
 def set_options(sock: socket.socket) -> None:
@@ -196,7 +197,6 @@ class TcpReading(NamedTuple):
     """What the kernel knows of a connection that sends."""
 
     rtt_ms: float
-    rtt_ms_min: float
     bytes_acknowledged: int
 
 
@@ -209,9 +209,8 @@ def read_tcp(sock: socket.socket) -> TcpReading | None:
     if len(found) < _TCP_INFO_BYTES:
         return None
     (rtt_us,) = _RTT.unpack_from(found, _RTT_AT)
-    (rtt_us_min,) = _MIN_RTT.unpack_from(found, _MIN_RTT_AT)
     (acknowledged,) = _BYTES_ACKED.unpack_from(found, _BYTES_ACKED_AT)
-    return TcpReading(rtt_us / 1000, rtt_us_min / 1000, acknowledged)
+    return TcpReading(rtt_us / 1000, acknowledged)
 
 
 def end(sock: socket.socket) -> None:
@@ -223,7 +222,7 @@ def end(sock: socket.socket) -> None:
 
 def send_last(sock: ssl.SSLSocket, record: bytes) -> None:
     """Says one more word and hangs up. What the other end has sent is taken, or a reset would swallow the word."""
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError):
         sock.settimeout(LAST_WITHIN_S)
         sock.sendall(record)
         socket.socket.shutdown(sock, socket.SHUT_WR)

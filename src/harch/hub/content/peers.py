@@ -20,13 +20,18 @@ from harch.federation.bulk.tickets import TICKETS_MAX, BulkGrant, TicketRegistry
 from harch.hub.audit import data_drafts
 from harch.hub.content.gates import check_send, is_entitled
 from harch.hub.federation.messages import (
+    CHANGED_MAX,
+    COPIES_MAX,
     Answer,
     ContentReply,
     ContentRequest,
+    CopiesQuestion,
+    CopiesReply,
     FilesQuestion,
     FilesReply,
     Question,
 )
+from harch.hub.jobs import events as ev
 from harch.hub.jobs.runtime import JobRuntime
 from harch.hub.store.records import CatalogEntry
 from harch.wire.content import FilesRequest, TreeView
@@ -88,6 +93,25 @@ class ContentSource:
                 del self._issued[next(iter(self._issued))]
         return ContentReply(number=asked.number, port=self.port, ticket=ticket, root_bytes=root_bytes)
 
+    def copies(self, hub_id: str, asked: CopiesQuestion) -> CopiesReply:
+        """What has become of that hub's copies; and this hub learns from the question which there are."""
+        entries = self._jobs.machine.state.catalog.entries
+        held = dict(asked.held[:COPIES_MAX])
+        own = {data_id: entries[data_id] for data_id in held if data_id in entries and not entries[data_id].home}
+        changed = [entry.object for data_id, entry in own.items() if entry.object.tag_revision > held[data_id]]
+        for data_id, entry in own.items():
+            if hub_id not in entry.object.hubs:
+                self._jobs.post(ev.DataMoved(data_id, hub_id, True))
+        if asked.is_all:
+            for data_id, entry in list(entries.items()):
+                if entry.content and not entry.home and hub_id in entry.object.hubs and data_id not in held:
+                    self._jobs.post(ev.DataMoved(data_id, hub_id, False))
+        return CopiesReply(
+            number=asked.number,
+            changed=tuple(changed[:CHANGED_MAX]),
+            removed=tuple(data_id for data_id in held if data_id not in entries),
+        )
+
     def offer_snapshot(self, hub_id: str, kept: TreeView, entry: CatalogEntry) -> None:
         """From now on this hub may ask for it."""
         while len(self._snapshots) >= SNAPSHOTS_MAX:
@@ -144,9 +168,11 @@ class ContentAnswers:
     ) -> None:
         self._source, self._snapshot, self._find = source, snapshot, find
 
-    async def __call__(self, hub_id: str, question: ContentRequest | FilesQuestion) -> Answer:
+    async def __call__(self, hub_id: str, question: ContentRequest | FilesQuestion | CopiesQuestion) -> Answer:
         if isinstance(question, ContentRequest):
             return await self._source.answer(hub_id, question)
+        if isinstance(question, CopiesQuestion):
+            return self._source.copies(hub_id, question)
         workload = await self._find(question.workload_id)
         if workload.owner_hub != hub_id or not workload.borrowed:
             raise HarchError("E0301", f"{question.workload_id} is not work of {hub_id} here", hint="query its owner")

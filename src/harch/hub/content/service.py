@@ -207,8 +207,16 @@ class HubContent:
     async def snapshot(self, workload: Workload, asked: FilesRequest) -> TreeView:
         """A tree of what is in its working folder now; readable for an hour."""
         entry = self._entry_of_files(workload)
-        await self._check(entry)
-        if workload.runner_hub and not workload.borrowed:
+        is_elsewhere = bool(workload.runner_hub) and not workload.borrowed
+        try:
+            await self._check(entry)
+        except HarchError as error:
+            if is_elsewhere:
+                error.hint = (
+                    f"it runs at {workload.runner_hub}: add `--hub {workload.runner_hub}`, and name it by its id"
+                )
+            raise
+        if is_elsewhere:
             digest = await self._transfers.snapshot(workload, entry, asked)
         else:
             answer = await self._agents.snapshot_files(

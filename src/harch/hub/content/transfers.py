@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -56,9 +56,21 @@ class PeerContent:
     def __init__(self) -> None:
         self._ask: AskPeer | None = None
         self._pull: BulkPull | None = None
+        self._tell_changed: Callable[[str], None] | None = None
 
-    def connect(self, ask: AskPeer, pull: BulkPull) -> None:
-        self._ask, self._pull = ask, pull
+    def connect(self, ask: AskPeer, pull: BulkPull, tell_changed: Callable[[str], None]) -> None:
+        """`tell_changed` lets a hub know that it should ask about its copies."""
+        self._ask, self._pull, self._tell_changed = ask, pull, tell_changed
+
+    @property
+    def is_connected(self) -> bool:
+        return self._ask is not None
+
+    def tell_changed(self, hub_ids: Iterable[str]) -> None:
+        """If a word is lost, they ask within a minute anyway."""
+        if self._tell_changed is not None:
+            for hub_id in hub_ids:
+                self._tell_changed(hub_id)
 
     @property
     def ask(self) -> AskPeer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from harch.base.clock import Clock, sleep_unless
@@ -12,6 +12,8 @@ from harch.base.errors import HarchError
 from harch.content.store import ContentStore, Hold
 from harch.hub.content.peers import ContentSource
 from harch.hub.content.retention import DATA_HOLDER, ContentHold, RetentionPlan, plan_retention
+from harch.hub.content.transfers import PeerContent
+from harch.hub.federation.messages import COPIES_MAX, CopiesQuestion, CopiesReply
 from harch.hub.jobs import events as ev
 from harch.hub.jobs.runtime import JobRuntime
 
@@ -30,18 +32,24 @@ class ContentUpkeep:
         hub_id: str,
         store: ContentStore,
         source: ContentSource,
+        peers: PeerContent,
         jobs: JobRuntime,
         clock: Clock,
         borrowed_kept: timedelta,
     ) -> None:
         self._hub_id, self._store, self._source, self._jobs, self._clock = hub_id, store, source, jobs, clock
-        self._borrowed_kept = borrowed_kept
+        self._peers, self._borrowed_kept = peers, borrowed_kept
         self._due = asyncio.Event()
         self._collect_at_s = 0.0
         self._idle_since: dict[tuple[str, str], datetime] = {}
+        self._asked_homes: set[str] = set()
 
     def soon(self) -> None:
         self._due.set()
+
+    def tell(self, hubs: Iterable[str]) -> None:
+        """Hubs that have copies of something that has changed ask about it now."""
+        self._peers.tell_changed(hub for hub in hubs if hub != self._hub_id)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -56,6 +64,7 @@ class ContentUpkeep:
         if await asyncio.to_thread(lambda: self._store.has_lost_holders):
             await self._hold_again()
         holds = await asyncio.to_thread(self._store.holders)
+        await self._ask_homes(holds)
         state, now = self._jobs.machine.state, self._clock.now()
         plan = plan_retention(
             entries=state.catalog.entries,
@@ -91,6 +100,35 @@ class ContentUpkeep:
         await asyncio.to_thread(self._store.confirm_holders)
         text = f"rebuilt the index of the content store; {missing} data objects are not whole"
         self._jobs.note("content.recovered", self._hub_id, text)
+
+    async def _ask_homes(self, holds: Sequence[Hold]) -> None:
+        """What has become of data of other hubs of which copies are here? A silent home is asked next time."""
+        if not self._peers.is_connected:
+            return
+        entries = self._jobs.machine.state.catalog.entries
+        held: dict[str, dict[str, int]] = {}
+        for hold in holds:
+            entry = entries.get(hold.holder.removeprefix(DATA_HOLDER))
+            if entry is not None and entry.home:
+                held.setdefault(entry.home, {})[entry.object.id] = entry.object.tag_revision
+        for home in [*held, *(self._asked_homes - held.keys())]:  # who was told of copies is told that there are none
+            copies = list(held.get(home, {}).items())
+            some, is_all = tuple(copies[:COPIES_MAX]), len(copies) <= COPIES_MAX
+            try:
+                told = await self._peers.ask(
+                    home,
+                    lambda number, some=some, is_all=is_all: CopiesQuestion(number=number, held=some, is_all=is_all),  # type: ignore[misc]
+                    CopiesReply,
+                )
+            except HarchError:
+                continue
+            self._asked_homes = (self._asked_homes | {home}) if copies else self._asked_homes - {home}
+            if told.changed or told.removed:
+                self._jobs.post(ev.CopiesTold(home, told.changed, told.removed))
+            for hold in holds:
+                data_id = hold.holder.removeprefix(DATA_HOLDER)
+                if data_id in told.removed and data_id not in entries:
+                    await asyncio.to_thread(self._store.release, hold.tenant, hold.holder)
 
     def _idle(self, holds: Sequence[Hold], now: datetime) -> list[ContentHold]:
         """Counted anew after a restart: then it stays a little longer."""

@@ -14,6 +14,7 @@ from harch.hub.federation.messages import (
     ROWS_MAX,
     Answer,
     ContentRequest,
+    CopiesQuestion,
     ErrorReply,
     FilesQuestion,
     LogReply,
@@ -51,7 +52,7 @@ class ReadLog(Protocol):
 class AnswerContent(Protocol):
     """What this hub gives to others of its content. Raises for what it does not give."""
 
-    async def __call__(self, hub_id: str, question: ContentRequest | FilesQuestion) -> Answer: ...
+    async def __call__(self, hub_id: str, question: ContentRequest | FilesQuestion | CopiesQuestion) -> Answer: ...
 
 
 class PeerAnswers:
@@ -81,7 +82,7 @@ class PeerAnswers:
                 return await self._telemetry.answer(hub_id, question)
             if isinstance(question, PieceRequest):
                 return self._telemetry.piece(hub_id, question)
-            if isinstance(question, ContentRequest | FilesQuestion):
+            if isinstance(question, ContentRequest | FilesQuestion | CopiesQuestion):
                 return await self._content(hub_id, question)
             return await self._log(hub_id, question)
         except HarchError as error:

@@ -18,6 +18,7 @@ from harch.federation.gossip import messages as gossip
 from harch.federation.gossip.membership import GossipView
 from harch.federation.identity.members import IdentityMessage
 from harch.sovereignty.audit.checkpoints import KeyStatement, SignedCheckpoint
+from harch.sovereignty.tags import DataObject
 from harch.wire.hubs import HubSummary, ModelCapacity, NodeMaxima
 from harch.workloads.lifecycle import State
 from harch.workloads.spec import SchedulingClass, WorkloadType
@@ -26,6 +27,8 @@ ROWS_MAX = 500  # of one answer: even long rows then fit into a frame
 LOG_BYTES_MAX = 512 * 1024
 PIECE_BYTES_MAX = 256 * 1024  # of an answer about telemetry; one at a time is on the way, so that gossip has room
 QUESTION_BYTES_MAX = 256 * 1024
+COPIES_MAX = 5_000  # of one question; their names and as many changed tags fit into frames
+CHANGED_MAX = 500
 
 
 class WorkRow(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -138,6 +141,29 @@ class ContentReply(Struct, frozen=True, kw_only=True, tag="content.told"):
     root_bytes: int  # of the chunk that the digest names
 
 
+class CopiesQuestion(Struct, frozen=True, kw_only=True, tag="copies.asked"):
+    """Of your data I have these copies, with the revisions of their tags that I know: what has become of them?
+
+    `is_all`: there are no others, so whatever else you believe to be here is not.
+    """
+
+    number: int
+    held: tuple[tuple[str, int], ...]
+    is_all: bool
+
+
+class CopiesReply(Struct, frozen=True, kw_only=True, tag="copies.told"):
+    """Those whose tags have changed since, as they are now, and those that were removed."""
+
+    number: int
+    changed: tuple[DataObject, ...]
+    removed: tuple[str, ...]
+
+
+class CopiesChanged(Struct, frozen=True, kw_only=True, tag="copies.changed"):
+    """A tag was changed, or data removed, of which you may have a copy: ask now."""
+
+
 class FilesQuestion(Struct, frozen=True, kw_only=True, tag="files.asked"):
     """What is in the working folder of my workload at yours? Only its owner is answered."""
 
@@ -184,8 +210,8 @@ class AlertRecords(Struct, frozen=True, kw_only=True, tag="alert.records"):
     records: bytes
 
 
-Question = WorkRequest | LogRequest | TelemetryRequest | PieceRequest | ContentRequest | FilesQuestion
-Answer = WorkReply | LogReply | TelemetryReply | PieceReply | ContentReply | FilesReply | ErrorReply
+Question = WorkRequest | LogRequest | TelemetryRequest | PieceRequest | ContentRequest | FilesQuestion | CopiesQuestion
+Answer = WorkReply | LogReply | TelemetryReply | PieceReply | ContentReply | FilesReply | CopiesReply | ErrorReply
 PeerMessage = (
     gossip.Message
     | offers.LendingMessage
@@ -195,9 +221,19 @@ PeerMessage = (
     | CheckpointSent
     | CheckpointKept
     | AlertRecords
+    | CopiesChanged
 )
 
-_Map = offers.LendingMessage | IdentityMessage | Question | Answer | CheckpointSent | CheckpointKept | AlertRecords
+_Map = (
+    offers.LendingMessage
+    | IdentityMessage
+    | Question
+    | Answer
+    | CheckpointSent
+    | CheckpointKept
+    | AlertRecords
+    | CopiesChanged
+)
 _encode = msgspec.msgpack.Encoder().encode
 _maps: msgspec.msgpack.Decoder[_Map] = msgspec.msgpack.Decoder(_Map)
 _ARRAYS = frozenset((*range(0x90, 0xA0), 0xDC, 0xDD))  # how arrays start in msgpack

@@ -37,6 +37,7 @@ from harch.hub.federation.messages import (
     Answer,
     CheckpointKept,
     CheckpointSent,
+    CopiesChanged,
     Encoder,
     PeerMessage,
     Question,
@@ -82,9 +83,11 @@ class FederationRuntime:
         answers: PeerAnswers,
         outbox: PeerOutbox,
         directory: PeerDirectory,
+        on_copies_changed: Callable[[], None],
         gate: ConnectionGate | None = None,
     ) -> None:
         self._clock, self._answers, self._signals = clock, answers, signals
+        self._on_copies_changed = on_copies_changed
         self._jobs, self._policies, self._summary = jobs, policies, summary
         self._mesh: Mesh[PeerMessage] = Mesh(
             identity=identity,
@@ -208,8 +211,13 @@ class FederationRuntime:
             self._post.came_back(hub_id, message)
         elif isinstance(message, AlertRecords):
             self.alerts.came(hub_id, message)
+        elif isinstance(message, CopiesChanged):
+            self._on_copies_changed()
         else:
             self._answer_soon(hub_id, message)
+
+    def tell_copies_changed(self, hub_id: str) -> None:
+        self._send(hub_id, CopiesChanged())
 
     def _receive_work(self, hub_id: str, message: o.LendingMessage) -> None:
         self._jobs.post(ev.PeerMessageReceived(hub_id, message))  # if it is not taken, it is as if it had been lost

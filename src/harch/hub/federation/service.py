@@ -56,6 +56,7 @@ class HubFederation:
         answers: PeerAnswers,
         outbox: PeerOutbox,
         directory: PeerDirectory,
+        on_copies_changed: Callable[[], None],
         gate: ConnectionGate | None = None,
     ) -> None:
         self._directory, self._answers = directory, answers
@@ -73,6 +74,7 @@ class HubFederation:
                 answers=answers,
                 outbox=outbox,
                 directory=directory,
+                on_copies_changed=on_copies_changed,
                 gate=gate,
             )
 
@@ -138,6 +140,11 @@ class HubFederation:
         if self._runtime is None:
             raise HarchError("E0802", f"hub {hub_id} cannot be asked: {ALONE}", hint="query that hub")
         return await self._runtime.questions.request(hub_id, question, answer, within_s=within_s)
+
+    def tell_copies_changed(self, hub_id: str) -> None:
+        """That hub should ask what has become of data of which it has copies."""
+        if self._runtime is not None:
+            self._runtime.tell_copies_changed(hub_id)
 
     async def read_log(
         self,

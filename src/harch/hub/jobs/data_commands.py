@@ -144,6 +144,30 @@ def moved(tx: Transaction, event: ev.DataMoved) -> None:
         tx.record_data("data.moved", entry.object, f"{entry.object.name} {word} {event.hub}")
 
 
+def copies_told(tx: Transaction, event: ev.CopiesTold) -> None:
+    """Only about what is that hub's. What was removed there is forgotten here as soon as no work reads it."""
+    catalog = tx.state.catalog
+    for data in event.changed:
+        entry = catalog.entries.get(data.id)
+        if entry is None or entry.home != event.home or entry.object.tag_revision >= data.tag_revision:
+            continue
+        after = replace(entry.object, tag=data.tag, tag_revision=data.tag_revision)
+        _put(tx, replace(entry, object=after, updated_at=tx.now))
+        tx.record_data("data.tagged", after, f"tagged {after.name} at {event.home}: {_described(after)}")
+        tx.audit(
+            data_drafts.tagged(
+                after, tx.state.countries_of((tx.state.hub.id,)), actor=event.home, declassification=None
+            )
+        )
+    for data_id in event.removed:
+        entry = catalog.entries.get(data_id)
+        if entry is not None and entry.home == event.home and not tx.state.guard.readers_of(data_id):
+            catalog.remove(data_id)
+            tx.emit(fx.DropData(data_id))
+            tx.record_data("data.removed", entry.object, f"{entry.object.name} was removed at {event.home}")
+    sweep(tx)
+
+
 def produced(tx: Transaction, workload: Workload) -> None:
     """The outputs of work that has ended well: each carries the meet of what was read, as it is tagged now."""
     reads = tx.state.guard.reads_of(workload).reads

@@ -18,7 +18,7 @@ from harch.hub.store.records import CatalogEntry
 from harch.hub.views import PeerView
 from harch.sovereignty.audit.chain import POLICY_BUILTIN, Draft
 from harch.sovereignty.declassification import Declassification
-from harch.sovereignty.tags import Tag
+from harch.sovereignty.tags import DataObject, Tag
 from harch.workloads.spec import CarbonPreferences, WorkloadSpec
 
 PENDING_MAX = 100_000
@@ -135,6 +135,14 @@ class DataRemoved(Struct, frozen=True, gc=False):
     object_id: str
     actor: str = "hub"
     why: str = "its owner removed it"
+
+
+class CopiesTold(Struct, frozen=True, gc=False):
+    """What the home of borrowed data says of it: tags that have changed, and what was removed."""
+
+    home: str
+    changed: tuple[DataObject, ...] = ()
+    removed: tuple[str, ...] = ()
 
 
 class DataKept(Struct, frozen=True, gc=False):
@@ -285,6 +293,7 @@ Event = (
     | DataRemoved
     | DataKept
     | DataMoved
+    | CopiesTold
     | TagsDue
     | AgentJoined
     | AgentBarred
@@ -322,6 +331,7 @@ ON_A_FULL_DISK = (
     LendingDue,
     TagsDue,
     DataRetagged,
+    CopiesTold,
     HardwareChanged,
     NodeDrained,
     HubClosed,

@@ -78,6 +78,22 @@ def command() -> None:
     show_default=True,
     help="Run tasks in bubblewrap: if it works, never, or always (no work without it).",
 )
+@click.option(
+    "--cache-gb",
+    metavar="N",
+    type=click.FloatRange(min=0),
+    default=50,
+    show_default=True,
+    help="Limit of cached code, data, environments and images that no task uses.",
+)
+@click.option(
+    "--keep-files-gb",
+    metavar="N",
+    type=click.FloatRange(min=0),
+    default=20,
+    show_default=True,
+    help="Limit of files of ended tasks, kept for a day.",
+)
 @click.option("--encrypts-at-rest", is_flag=True, help="Declare that the nodes encrypt storage and scratch.")
 @click.option("--keys-in", multiple=True, metavar="CC", help="Country of a key store that the nodes use. Repeatable.")
 @click.option(
@@ -105,6 +121,8 @@ def serve(
     address: str,
     gang_ports: str,
     sandbox: Literal["auto", "off", "required"],
+    cache_gb: float,
+    keep_files_gb: float,
     encrypts_at_rest: bool,
     keys_in: tuple[str, ...],
     frameworks: tuple[str, ...],
@@ -116,7 +134,8 @@ def serve(
 
     from harch.base.state_files import close_to_others, keep_files_private
     from harch.cli.process import calm_collector, end_with_parent, set_up_logging
-    from harch.execution.admission import AgentConfig
+    from harch.execution.admission import GB, AgentConfig
+    from harch.execution.preparation import MADE_PRIVATE
     from harch.sovereignty.geography import SiteSafeguards
 
     keep_files_private()
@@ -136,13 +155,18 @@ def serve(
         hide=tuple(Path(folder) for folder in hide),
         stop_tasks_on_exit=stop_tasks_on_exit,
         sandbox=sandbox,
+        cache_bytes=int(cache_gb * GB),
+        kept_work_bytes=int(keep_files_gb * GB),
         safeguards=SiteSafeguards(
             encrypts_at_rest=encrypts_at_rest,
             keys_in=tuple(code.upper() for code in keys_in),
             frameworks=frameworks,
         ),
     )
-    close_to_others(config.state_dir)
+    close_to_others(config.state_dir, deep=False)
+    with contextlib.suppress(OSError):
+        for folder in config.state_dir.iterdir():
+            close_to_others(folder, deep=folder.name not in MADE_PRIVATE)
     calm_collector()
     uvloop.run(_serve(config, telemetry_url))
 

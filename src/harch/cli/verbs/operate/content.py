@@ -16,7 +16,7 @@ from harch.cli.views.table import TableColumn
 if TYPE_CHECKING:
     from harch.sdk.content import TenantUsage, TransferView
 
-_NAMES_SHOWN = 20
+_NAMES_LISTED = 20
 _TENANTS = (
     TableColumn("TENANT"),
     TableColumn("TREES", 2, right=True),
@@ -136,8 +136,8 @@ def check(hub: str | None, as_json: bool) -> int:
     verdict = "all are as they should be" if not wrong else f"{counted(wrong, 'chunk')} of them cannot be read"
     click.echo(f"{counted(found.chunks, 'chunk')}, {size_text(found.bytes)}: {verdict}")
     lines = [f"damaged {name}" for name in found.damaged] + [f"missing {name}" for name in found.missing]
-    for line in lines[:_NAMES_SHOWN]:
+    for line in lines[:_NAMES_LISTED]:
         click.echo(f"  {line}")
-    if len(lines) > _NAMES_SHOWN:
-        note(f"and {len(lines) - _NAMES_SHOWN} more; --json has all")
+    if len(lines) > _NAMES_LISTED:
+        note(f"and {len(lines) - _NAMES_LISTED} more; --json has all")
     return EXIT_ERROR if wrong else EXIT_OK

@@ -59,7 +59,7 @@ def _fetch(client: Client, source: WorkPath, target: str, rank: int, *, as_json:
         snapshot = client.workloads.files(workload.id, source.path, rank=rank)
     view = wait_for_tree(client, snapshot.ref, as_json=as_json)
     entries = entries_of(client, view)
-    is_file = is_one_file(entries, source.path)
+    is_file = is_one_file(entries, source)
     folder, name = landing(
         source,
         is_file=is_file,

@@ -261,6 +261,9 @@ def command(
     options = CodeOptions(
         code, no_code, code_limit, include_secret, python, requirements, lock, package, index_url, wheels
     )
+    if not words and options != CodeOptions(no_code=no_code):
+        hint = "leave out what it would bring: code, packages"
+        raise HarchError("E0201", "modelled work runs no process, so it brings nothing", hint=hint)
     launch = prepare(words, options, wants_code=workdir is None) if words else Launch()
     fields = merged(launch.project, {key: value for key, value in typed.items() if value is not None})
     fields["artifacts"] = artifacts(artifact, keep, launch.project)

@@ -1,0 +1,61 @@
+"""What do the bytes of work cost, are they ever lost, and do they stay where they may be?
+
+Each part is a module `bench/bytes_PART.py` with `measure(verdict, chosen)`. `--parts` picks some. A goal that no part
+has measured is in the verdict all the same, as `"got": null, "met": false`. Figures of CPU and of speed mean something
+on a quiet machine only; the load average is printed before each part.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+import traceback
+
+import bytes_dedupe
+import bytes_ingest
+from verdict import Verdict, conditions
+
+Goal = tuple[str, str, str]  # name, comparison, unit
+
+# What each part answers for, in the order of the issue that asked for it.
+PARTS: dict[str, tuple[Goal, ...]] = {
+    "dedupe": ((bytes_dedupe.BYTES, "<= 1.1", "x"), (bytes_dedupe.CPU, "<= 1.5", "x")),
+    "ingest": tuple(
+        (bytes_ingest.name_of(kind, program), "> 0", "x")
+        for kind in bytes_ingest.KINDS
+        for program in ("restic", "borg")
+    ),
+}
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--parts", nargs="+", choices=tuple(PARTS), default=tuple(PARTS), help="what to measure")
+    options.add_argument("--megabytes", type=int, default=500, help="of the folders of `dedupe` and `ingest`")
+    options.add_argument("--rounds", type=int, default=9, help="of `dedupe`")
+    options.add_argument("--seed", type=int, default=1)
+    chosen = options.parse_args()
+    verdict = Verdict("bytes")
+    print(f"conditions: {conditions()}", flush=True)
+    for part, goals in PARTS.items():
+        if part in chosen.parts:
+            print(f"\n{part} (load average {os.getloadavg()[0]:.1f})", flush=True)
+            measure(part, verdict, chosen)
+        for name, wanted, unit in goals:
+            if name not in verdict.names:
+                print(f"{part}: not measured: {name}", flush=True)
+                verdict.not_measured(name, wanted, unit)
+    verdict.print()
+
+
+def measure(part: str, verdict: Verdict, chosen: argparse.Namespace) -> None:
+    """A part that fails costs its own goals, and no other part's."""
+    try:
+        importlib.import_module(f"bytes_{part}").measure(verdict, chosen)
+    except Exception:  # noqa: BLE001 - told here, and in the verdict by the goals that are missing
+        traceback.print_exc()
+
+
+if __name__ == "__main__":
+    main()

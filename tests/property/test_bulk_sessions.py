@@ -1,0 +1,114 @@
+"""Do chunks come out of a bulk connection as they went in, however it is cut, and does no byte string break an end?"""
+
+from __future__ import annotations
+
+import contextlib
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harch.content.frames import ChunkFrame, pack_chunk
+from harch.federation.bulk.protocol import (
+    BULK_VERSION,
+    REQUESTED_MAX,
+    BulkFault,
+    BulkHello,
+    ChunkRequest,
+    PartialChunk,
+    ReceiverSession,
+    SenderSession,
+    encode_hello,
+    encode_requests,
+)
+from harch.federation.links.frames import PROTOCOL_VERSION, LinkHello
+
+SIZES = st.sampled_from([1, 7, 4_000, 16_384, 70_000, 200_000])
+HELLO = BulkHello(
+    version=BULK_VERSION,
+    hub=LinkHello(protocol_version=PROTOCOL_VERSION, hub_id="dakar", trust_domain="harch.internal"),
+    ticket=b"t",
+)
+
+
+@st.composite
+def chunks(draw: st.DrawFn) -> dict[bytes, ChunkFrame]:
+    """Up to eight; some can be compressed."""
+    found = {}
+    for number, size in enumerate(draw(st.lists(SIZES, min_size=1, max_size=8))):
+        line = draw(st.binary(min_size=1, max_size=8)) + bytes([number])
+        raw = (line * (size // len(line) + 1))[:size]
+        frame = pack_chunk(raw)
+        found[frame.id] = frame
+    return found
+
+
+def greeted() -> SenderSession:
+    session = SenderSession()
+    session.feed(encode_hello(HELLO))
+    return session
+
+
+def sent_by(session: SenderSession, frames: dict[bytes, ChunkFrame]) -> bytes:
+    parts = [encode_hello(HELLO)]
+    while batch := session.next_batch():
+        for request in batch:
+            parts += map(bytes, session.encode(request, frames[request.id]))
+    return b"".join(parts)
+
+
+def receive(session: ReceiverSession, data: bytes, draw: st.DataObject) -> list[ChunkFrame]:
+    """In pieces of any size that fits into the space."""
+    complete = []
+    while data:
+        space = session.space()
+        assert len(space)
+        count = draw.draw(st.integers(1, min(len(space), len(data))))
+        space[:count] = data[:count]
+        data = data[count:]
+        complete += session.received(count)
+    return complete
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.large_base_example])
+@given(chunks(), st.data())
+def test_chunks_arrive_whole_and_no_byte_of_them_twice_however_often_the_stream_is_cut(
+    frames: dict[bytes, ChunkFrame], data: st.DataObject
+) -> None:
+    wanted = {frame.id: ChunkRequest(frame.id, frame.size) for frame in frames.values()}
+    held: dict[bytes, PartialChunk] = {}
+    arrived: list[ChunkFrame] = []
+    received = 0
+    while wanted:
+        receiver, sender = ReceiverSession(), greeted()
+        requests = [
+            ChunkRequest(one.id, one.size, len(held[one.id].begun), held[one.id].length) if one.id in held else one
+            for one in wanted.values()
+        ]
+        sender.feed(receiver.request(requests, held.values()))
+        stream = sent_by(sender, frames)
+        cut = data.draw(st.integers(len(stream) // 3, len(stream)))
+        for frame in receive(receiver, stream[:cut], data):
+            arrived.append(frame)
+            del wanted[frame.id]
+        received += receiver.payload_bytes
+        partial = receiver.partial()
+        held = {one.id: one for one in (*receiver.unused(), *([partial] if partial else []))}
+    assert sorted(arrived) == sorted(frames.values())
+    assert received == sum(len(frame.payload) for frame in frames.values())
+
+
+@settings(max_examples=200)
+@given(st.binary(max_size=400), st.integers(0, 300), st.data())
+def test_any_bytes_are_answered_by_a_fault_or_by_waiting_for_more(noise: bytes, at: int, data: st.DataObject) -> None:
+    frame = pack_chunk(b"some content " * 40)
+    receiver, sender = ReceiverSession(), greeted()
+    sender.feed(receiver.request([ChunkRequest(frame.id, frame.size)]))
+    good = sent_by(sender, {frame.id: frame})
+    with contextlib.suppress(BulkFault):
+        for complete in receive(receiver, good[:at] + noise + good[at:], data):
+            assert (complete.id, complete.size) == (frame.id, frame.size)
+    requests = encode_hello(HELLO) + encode_requests([ChunkRequest(frame.id, frame.size)] * 3)
+    session = SenderSession()
+    with contextlib.suppress(BulkFault):
+        session.feed(requests[:at] + noise + requests[at:])
+    assert len(session) <= REQUESTED_MAX

@@ -1,0 +1,70 @@
+"""Whose ticket opens what, and until when?"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import count
+
+import pytest
+
+from harch.base.errors import HarchError
+from harch.federation.bulk.limits import TransferClass
+from harch.federation.bulk.tickets import (
+    TICKETS_MAX,
+    TICKETS_PER_PEER_MAX,
+    VALID_FOR,
+    BulkGrant,
+    TicketRegistry,
+)
+from harch.testing.clock import START
+
+GRANT = BulkGrant(tenant="mine", ids=frozenset([bytes(32)]), transfer_class=TransferClass.STATE)
+
+
+def registry() -> TicketRegistry:
+    numbers = count()
+    return TicketRegistry(lambda size: next(numbers).to_bytes(size, "big"))
+
+
+def refused(tickets: TicketRegistry, hub_id: str, name: bytes, after: timedelta = timedelta(0)) -> str:
+    with pytest.raises(HarchError) as caught:
+        tickets.open(hub_id, name, now=START + after)
+    assert caught.value.code == "E1140"
+    return caught.value.message.replace(hub_id, "HUB")
+
+
+def test_a_ticket_opens_its_grant_for_its_hub_as_often_as_it_has_connections() -> None:
+    tickets = registry()
+    name = tickets.issue("dakar", GRANT, now=START)
+    assert len(name) == 32
+    assert tickets.open("dakar", name, now=START) == GRANT
+    assert tickets.open("dakar", name, now=START + VALID_FOR - timedelta(seconds=1)) == GRANT
+
+
+def test_nobody_learns_whether_a_ticket_exists() -> None:
+    tickets = registry()
+    name = tickets.issue("dakar", GRANT, now=START)
+    of_another = refused(tickets, "abidjan", name)
+    assert of_another == refused(tickets, "dakar", b"x" * 32) == refused(tickets, "dakar", name, VALID_FOR)
+
+
+def test_a_revoked_ticket_opens_nothing() -> None:
+    tickets = registry()
+    name = tickets.issue("dakar", GRANT, now=START)
+    tickets.revoke(name)
+    tickets.revoke(name)
+    refused(tickets, "dakar", name)
+
+
+def test_tickets_are_limited_per_peer_and_in_all_and_expired_ones_do_not_count() -> None:
+    tickets = registry()
+    for _ in range(TICKETS_PER_PEER_MAX):
+        tickets.issue("dakar", GRANT, now=START)
+    with pytest.raises(HarchError, match=f"dakar has {TICKETS_PER_PEER_MAX} transfers under way"):
+        tickets.issue("dakar", GRANT, now=START)
+    for number in range(TICKETS_MAX - TICKETS_PER_PEER_MAX):
+        tickets.issue(f"hub-{number % 20}", GRANT, now=START)
+    with pytest.raises(HarchError, match=f"all hubs together {TICKETS_MAX}"):
+        tickets.issue("abidjan", GRANT, now=START)
+    tickets.issue("dakar", GRANT, now=START + VALID_FOR)
+    assert len(tickets) == 1
