@@ -15,8 +15,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from capabilities import CAPABILITIES, Capability
 from guide_page import Commands, GuidePorts, ShownFile, Step, exit_code, is_view
+
+from capabilities import CAPABILITIES, Capability
 
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK_TIMEOUT_S = 110.0

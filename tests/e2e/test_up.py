@@ -31,6 +31,8 @@ class Federation:
     """`harch up` in a folder of its own."""
 
     def __init__(self, home: Path) -> None:
+        self.folder = home / "typed-here"
+        self.folder.mkdir(parents=True)
         self.environment = {**os.environ, "HARCH_HOME": str(home), "HARCH_PORT_BASE": str(free_port_base())}
         self.start()
 
@@ -50,7 +52,10 @@ class Federation:
 
     def harch(self, *words: str) -> subprocess.CompletedProcess[str]:
         command = [*HARCH, *words]
-        return subprocess.run(command, env=self.environment, capture_output=True, text=True, timeout=60)
+        # In a folder of its own: where a project is, its code would travel.
+        return subprocess.run(
+            command, env=self.environment, cwd=self.folder, capture_output=True, text=True, timeout=60
+        )
 
     def json(self, *words: str) -> Any:
         done = self.harch(words[0], "--json", *words[1:])

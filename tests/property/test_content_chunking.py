@@ -192,6 +192,14 @@ def test_anything_with_bytes_can_be_cut(kind: type[bytes] | type[bytearray] | ty
     assert cut(kind(content), is_last=True) == cut(content, is_last=True)
 
 
+def test_the_kernel_is_compiled_for_one_form_of_its_arguments() -> None:
+    content, kernel = some_bytes(3, 3 * MIB), load_kernel()
+    with finder(kernel):
+        for kind in (bytes, bytearray, memoryview, lambda data: memoryview(data)[1:]):
+            cut(kind(content), is_last=True)
+    assert len(kernel.signatures) == 1  # type: ignore[attr-defined]
+
+
 def test_much_work_loads_the_kernel_and_little_does_not() -> None:
     script = (
         "import sys; from harch.content import chunking;"

@@ -61,11 +61,11 @@ class Rules:
 
         `countries`: where that is; empty for anywhere. Stores and links encrypt all the same.
         """
-        places = tuple(countries) or tuple({site.country for site in self.terrain.sites if site.country is not None})
+        places = set(countries) or {site.country for site in self.terrain.sites if site.country is not None}
         crossed = {country for passage in self.terrain.passages for country in passage.countries_crossed}
         return Tag(
-            process_in=places,
-            rest_in=places,
+            process_in=tuple(places),
+            rest_in=tuple(places),
             transit_in=tuple(crossed) if len(places) > 1 else (),
             may_cross_borders=len(places) > 1,
             frameworks=(),

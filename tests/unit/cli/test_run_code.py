@@ -294,3 +294,11 @@ def test_links_travel_as_links(harch: Harch, content: ContentHub, tmp_path: Path
     assert files["inside"] == b"train.py"
     assert files["outside"] == str(tmp_path / "elsewhere").encode()
     assert "outside is a link to" in result.stderr
+
+
+def test_a_folder_of_which_everything_is_ignored_sends_no_code(harch: Harch, content: ContentHub) -> None:
+    write("pyproject.toml", '[project]\nname = "x"\n')
+    write(".harchignore", "*\n")
+    result = harch("run", "-d", "--", "sh", "-c", "date")
+    assert (result.exit_code, content.data) == (0, [])
+    assert "code:" not in result.stderr

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,6 +77,32 @@ def flip(path: Path, place: int, bit: int = 0) -> None:
     data = bytearray(path.read_bytes())
     data[place] ^= 1 << bit
     path.write_bytes(data)
+
+
+def rows_in(store: ContentStore) -> dict[str, int]:
+    """Tables that are not empty, but for notes."""
+    counts = {}
+    for table in ("tenants", "packs", "chunks", "unreferenced", "trees", "tree_chunks", "holds"):
+        ((counts[table],),) = store._index.query(f"SELECT COUNT(*) FROM {table}")
+    return {table: count for table, count in counts.items() if count}
+
+
+def steps_of(store: ContentStore, patch: pytest.MonkeyPatch) -> list[str]:
+    """What a store does to the disk from now on, in order."""
+    steps: list[str] = []
+
+    def traced(step: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            result = function(*arguments)
+            steps.append(step)
+            return result
+
+        return call
+
+    for step in ("write", "sync", "delete"):
+        patch.setattr(store._storage, step, traced(step, getattr(store._storage, step)))
+    patch.setattr(store._index, "write", traced("commit", store._index.write))
+    return steps
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -14,7 +15,16 @@ from harch.content.store import ContentStore, StoreSettings
 from harch.content.store import chunks as chunks_module
 from harch.content.store.settings import IDS_MAX
 from harch.testing.clock import SimClock
-from unit.content_store.content_samples import SampleTree, frames_of, names_of, opened, packs_in, refused
+from unit.content_store.content_samples import (
+    SampleTree,
+    frames_of,
+    names_of,
+    opened,
+    packs_in,
+    refused,
+    rows_in,
+    steps_of,
+)
 
 TEXT, NOISE = b"the same line again\n" * 500, os.urandom(30_000)
 
@@ -76,6 +86,43 @@ def test_what_fails_after_packs_were_written_leaves_none_behind(folder: Path) ->
     assert packs_in(folder) == []
     assert store.usage()[0].bytes_stored == 0
     store.close()
+
+
+def test_a_put_is_committed_when_its_packs_and_their_names_are_on_the_disk(
+    store: ContentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = steps_of(store, monkeypatch)
+    store.put("acme", frames_of(TEXT))
+    assert steps == ["commit", "write", "sync", "commit"], "the first is the key of the tenant"
+    steps.clear()
+    store.put("acme", frames_of(TEXT))
+    assert steps == ["commit"]
+
+
+def test_a_disk_that_is_full_has_an_error_of_its_own_and_keeps_no_part(
+    store: ContentStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "writev", full)
+    with refused("E1002"):
+        store.put("acme", frames_of(TEXT))
+    assert packs_in(folder) == []
+    monkeypatch.undo()
+    store.put("acme", frames_of(TEXT))
+
+
+def test_writes_that_the_system_cuts_short_are_continued(
+    store: ContentStore, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def little(file: int, pieces: list[bytes]) -> int:
+        return os.write(file, b"".join(pieces)[:1000])
+
+    monkeypatch.setattr(os, "writev", little)
+    store.put("acme", frames_of(TEXT, NOISE, b"x"))
+    assert [unpack_chunk(frame) for frame in store.read("acme", names_of(TEXT, NOISE, b"x"))] == [TEXT, NOISE, b"x"]
+    assert store.check().damaged == []
 
 
 def test_a_large_put_becomes_several_packs_and_one_commit(folder: Path) -> None:
@@ -217,8 +264,18 @@ def test_a_forgotten_tenant_can_be_read_by_nobody_and_goes(store: ContentStore, 
     assert len(list((folder / "keys").iterdir())) == 1
     store.collect()
     assert len(packs_in(folder)) == 1
+    assert rows_in(store) == {"tenants": 1, "packs": 1, "chunks": 1, "unreferenced": 1}
     assert store.put("acme", tree.frames).stored == len(tree.ids), "the name is free again"
     assert store.read("acme", tree.ids[:1])
+
+
+def test_a_store_has_a_limited_number_of_tenants(store: ContentStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harch.content.store.tenants.TENANTS_MAX", 2)
+    for name in ("one", "two"):
+        store.put(name, frames_of(TEXT))
+    with refused("E1103"):
+        store.put("three", frames_of(TEXT))
+    assert store.put("two", frames_of(NOISE)).stored == 1
 
 
 def test_a_forgotten_tenant_stays_forgotten_if_its_key_came_back(folder: Path) -> None:

@@ -16,7 +16,17 @@ from harch.content.store.rows import delete_chunks
 from harch.content.store.settings import MERGED_PACKS_MIN
 from harch.testing.clock import SimClock
 from harch.wire.content import ChunksStored
-from unit.content_store.content_samples import SampleTree, flip, frames_of, names_of, opened, packs_in, refused
+from unit.content_store.content_samples import (
+    SampleTree,
+    flip,
+    frames_of,
+    names_of,
+    opened,
+    packs_in,
+    refused,
+    rows_in,
+    steps_of,
+)
 
 HOUR = 3600.0
 KEPT = 1.25 * HOUR  # at most
@@ -105,6 +115,36 @@ def test_a_pack_that_is_mostly_garbage_is_written_anew(store: ContentStore, fold
     written = packs_in(folder)
     store.collect(grace_s=0)
     assert packs_in(folder) == written, "and not again and again"
+
+
+def test_an_old_pack_goes_when_the_new_one_is_on_the_disk_and_in_the_index(
+    store: ContentStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep, *others = noise(20)
+    tree = SampleTree({"keep": keep})
+    store.put("acme", [*tree.frames, *frames_of(*others)])
+    store.hold("acme", tree.digest, "data:1")
+    steps = steps_of(store, monkeypatch)
+    store.collect(grace_s=0)
+    removed, *rewritten = steps
+    assert removed == "commit"
+    assert rewritten == ["write", "sync", "commit", "delete", "commit"]
+
+
+def test_a_collection_leaves_no_rows_behind(
+    store: ContentStore, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collection, "_ROWS_PER_CHANGE", 3)
+    tree = SampleTree({"a": b"".join(noise(8))})
+    store.put("acme", [*tree.frames, *frames_of(*noise(7))])
+    store.hold("acme", tree.digest, "data:1")
+    assert store.collect(grace_s=0).chunks == 7
+    assert store.check().damaged == []
+    store.release("acme", "data:1")
+    assert store.collect(grace_s=0).chunks == len(tree.ids)
+    assert rows_in(store) == {"tenants": 1}
+    assert store.usage()[0].bytes_stored == store.usage()[0].bytes_raw == 0
+    assert caplog.text == ""
 
 
 def test_a_pack_that_is_mostly_needed_is_left_alone(store: ContentStore, folder: Path) -> None:

@@ -17,6 +17,7 @@ from harch.base.errors import HarchError
 from harch.base.seal import LINE
 from harch.content.frames import unpack_chunk
 from harch.content.store import ContentStore
+from harch.content.store.checking import _recount_tree
 from harch.content.store.recovery import set_index_aside
 from harch.testing.clock import SimClock
 from unit.content_store.content_samples import (
@@ -89,6 +90,8 @@ def test_a_flipped_bit_anywhere_in_a_pack_is_noticed(
         checked = store.check()
         assert len(checked.damaged) == len(TREE.ids) - left
         assert checked.chunks == len(set(TREE.ids) | set(SECOND.ids))
+        whole = sum(len(raw) for name, raw in (TREE.raw | SECOND.raw).items() if name.hex() not in checked.damaged)
+        assert checked.bytes == whole
         assert "E1101" in caplog.text, f"nobody noticed byte {place}"
         store.put("acme", TREE.frames)
         store.collect(grace_s=0)
@@ -209,6 +212,25 @@ def test_an_operator_can_have_the_index_made_anew(made: Path) -> None:
     assert not (made / "index.rebuild").exists()
 
 
+@pytest.mark.parametrize(
+    "error", [HarchError("E1002", "full"), sqlite3.OperationalError("unable to open database file")]
+)
+def test_an_index_that_cannot_be_opened_now_is_not_taken_for_damaged(
+    made: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fails(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("harch.content.store.recovery.Index", fails)
+    with refused("E1002" if isinstance(error, HarchError) else "E1110"):
+        opened(made)
+    assert list(made.glob("*.damaged")) == []
+    monkeypatch.undo()
+    store = opened(made)
+    assert len(store.holders()) == 2
+    store.close()
+
+
 def test_a_kill_while_an_index_is_set_aside_changes_nothing(made: Path) -> None:
     """Without its log a database is older than it was; so it does not count as long as it has not gone as a whole."""
     store = opened(made)
@@ -275,8 +297,9 @@ def test_an_index_of_a_newer_release_is_refused_and_left_alone(made: Path) -> No
     connection.close()
     (made / "index.db-sums").unlink()
     before = (made / "index.db").read_bytes()
-    with refused("E1110"):
+    with refused("E1110") as unknown:
         opened(made)
+    assert "version 99" in unknown.value.message
     assert (made / "index.db").read_bytes() == before
 
 
@@ -425,6 +448,14 @@ def test_a_check_tells_of_chunks_that_a_tree_needs_and_nobody_has(made: Path) ->
     gone = TREE.file_ids[0]
     store._index.write(lambda connection: connection.execute("DELETE FROM chunks WHERE id = ?", (gone,)))
     assert store.check().missing == [gone.hex()]
+    store.close()
+
+
+def test_a_tree_that_is_released_during_a_check_is_not_counted_again(made: Path) -> None:
+    store = opened(made)
+    before = store._index.query("SELECT * FROM tree_chunks")
+    assert store._index.write(lambda connection: _recount_tree(connection, tree=999, needed={1, 2})) == 0
+    assert store._index.query("SELECT * FROM tree_chunks") == before
     store.close()
 
 

@@ -69,7 +69,7 @@ class Launch:
             if path is not None and not any(entry.path == normpath(str(path)) for entry in found.entries):
                 hint = "correct it, or bring back in .harchignore what .gitignore leaves out: `!NAME`"
                 raise HarchError("E0201", f"{path} is not among the files of the code", hint=hint, field=option)
-        return found
+        return found if found.entries else None  # everything is ignored
 
     def remarks(self, found: FolderScan | None, *, has_image: bool) -> Iterator[str]:
         """What people may not expect."""

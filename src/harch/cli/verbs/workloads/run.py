@@ -281,7 +281,9 @@ def command(
             note(remark)
 
     with connect(hub) as client:
-        if found is not None:
+        if found is None:
+            spec = replace(spec, code=None)
+        else:
             try:
                 spec = replace(spec, code=send_code(client, launch, found, spec.countries_allowed, as_json=as_json))
             except KeyboardInterrupt:
