@@ -14,6 +14,7 @@ import traceback
 
 import bytes_dedupe
 import bytes_ingest
+import bytes_start
 from verdict import Verdict, conditions
 
 Goal = tuple[str, str, str]  # name, comparison, unit
@@ -26,6 +27,7 @@ PARTS: dict[str, tuple[Goal, ...]] = {
         for kind in bytes_ingest.KINDS
         for program in ("restic", "borg")
     ),
+    "start": ((bytes_start.COMMANDS, "== 1", ""), (bytes_start.COLD, "> 0", "s"), (bytes_start.WARM, "> 0", "s")),
 }
 
 

@@ -173,7 +173,7 @@ def test_a_queue_that_never_shrinks_leaves_a_little_speed() -> None:
     sender = Sender(Pace(), way)
     sender.run(10)
     rising = iter(range(10_000))
-    way.reading_ms = lambda: 100.0 + 10 * next(rising)  # type: ignore[method-assign]
+    way.reading_ms = lambda: 100.0 + 10 * next(rising)
     sender.run(60)
     assert min(sender.rates) >= FLOOR_BYTES_PER_S
 

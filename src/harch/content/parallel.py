@@ -18,6 +18,7 @@ class _End:
 
 
 _END = _End()
+_LOOK_S = 0.5  # an interrupt that comes just before a wait begins does not end it
 
 
 def for_each(items: Iterable[T], act: Callable[[T], None], *, threads: int) -> None:
@@ -63,7 +64,8 @@ def for_each(items: Iterable[T], act: Callable[[T], None], *, threads: int) -> N
         while is_waiting:  # with all that may be interrupted inside of `try`
             try:
                 for ended in ends:
-                    ended.wait()
+                    while not ended.wait(_LOOK_S):
+                        continue
                 is_waiting = False
             except BaseException as error:  # noqa: BLE001 - an interrupt
                 failures.append(error)

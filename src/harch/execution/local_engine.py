@@ -26,11 +26,12 @@ from harch.base.clock import Clock
 from harch.base.errors import HarchError, InvariantBroken
 from harch.execution import kernel
 from harch.execution.agent import EngineEvents
-from harch.execution.artifact_keeper import ArtifactKeeper
+from harch.execution.content.artifact_keeper import ArtifactKeeper
 from harch.execution.content.cancellation import Cancellation
 from harch.execution.content.node import NodeContent
+from harch.execution.content.preparing_tasks import PreparingTasks
+from harch.execution.content.work_requests import WorkRequests, failed
 from harch.execution.preparation import Preparation, PreparedContent, identity
-from harch.execution.preparing_tasks import PreparingTasks
 from harch.execution.protocol import (
     FilesAnswer,
     KnownTask,
@@ -46,7 +47,6 @@ from harch.execution.protocol import (
 from harch.execution.task_leftovers import Scrubber, TaskLogs
 from harch.execution.taskdir import EndRecord, StopOrder, SupervisorLine, TaskDir, key_of, standing
 from harch.execution.trash import Trash
-from harch.execution.work_requests import WorkRequests, failed
 from harch.workloads.lifecycle import ExitReason
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")

@@ -58,6 +58,7 @@ class ContentHub(FakeHub):
     requests: list[tuple[str, dict[str, str]]] = field(default_factory=list)
     fetched: set[bytes] = field(default_factory=set)
     closed: bool = False
+    refused: int = 0
     held_back: asyncio.Event | None = None  # what reads or writes chunks waits for it
 
     @contextlib.asynccontextmanager
@@ -141,6 +142,7 @@ class ContentHub(FakeHub):
         if request.headers.get("x-api-key") != API_KEY:
             return _error(401, "E0102", "who are you?")
         if self.closed:
+            self.refused += 1
             return _error(503, "E1110", "the store is closed")
         body = await request.body()
         self.requests.append((what, query))

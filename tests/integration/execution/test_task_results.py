@@ -66,7 +66,7 @@ async def test_the_end_waits_for_the_hub_and_the_task_counts_as_running_meanwhil
     hub.closed = True
     spec = task("sh", "-c", TRAIN, artifacts=(MODEL,))
     started = await hub.start(spec)
-    await asyncio.sleep(0.5)
+    await _until(lambda: hub.refused)
     await hub.hang_up()
     await hub.until(lambda: len(hub.hellos) == 2)
     assert hub.hellos[1].tasks == (KnownTask(key=spec.key, running=True, started_at=started.at),)
@@ -80,7 +80,7 @@ async def test_a_stop_gives_up_what_is_still_on_its_way(hub, agent):
     hub.closed = True
     spec = task("sh", "-c", TRAIN, artifacts=(MODEL, LOGS))
     await hub.start(spec)
-    await asyncio.sleep(0.5)
+    await _until(lambda: hub.refused)
     await hub.say(StopTask(spec.key, 1.0))
     end = await hub.ended(spec.key)
     assert (end.reason, end.exit_code, end.artifacts) == (ExitReason.EXITED, 0, ())
@@ -91,7 +91,7 @@ async def test_a_scrub_that_is_ordered_meanwhile_wins(hub, agent, state):
     hub.closed = True
     spec = task("sh", "-c", TRAIN, artifacts=(MODEL,))
     await hub.start(spec)
-    await asyncio.sleep(0.5)
+    await _until(lambda: hub.refused)
     hub.forgets = False
     await hub.say(StopTask(spec.key, 1.0, scrub=True))
     end = await hub.ended(spec.key)
@@ -140,7 +140,7 @@ async def test_the_end_of_the_agent_does_not_give_up_what_is_on_its_way(hub, sta
     hub.closed = True
     spec = task("sh", "-c", TRAIN, artifacts=(MODEL,))
     await hub.start(spec)
-    await _until(lambda: any(state.glob("tasks/*/ended.json")))
+    await _until(lambda: hub.refused)
     stop.set()
     await running
     assert [one for one in hub.messages if isinstance(one, TaskEnded)] == []
@@ -158,7 +158,7 @@ async def test_what_must_be_scrubbed_is_not_kept_by_the_next_agent_either(hub, a
     hub.closed, hub.forgets = True, False
     spec = task("sh", "-c", TRAIN, artifacts=(MODEL,))
     await hub.start(spec)
-    await _until(lambda: any(state.glob("tasks/*/ended.json")))
+    await _until(lambda: hub.refused)
     agent.kill()
     (state / "tasks" / f"{spec.key.workload_id}.1.0" / "scrub").touch()
     hub.closed = False

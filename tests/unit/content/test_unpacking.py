@@ -6,6 +6,8 @@ import fcntl
 import os
 import random
 import stat
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -194,16 +196,34 @@ def test_two_downloads_of_one_tree_to_one_folder_do_not_write_the_same_parts(
     download(entries, target, remote)
 
 
-def test_what_is_read_only_can_be_put_right_again(source: Path, remote: MemoryRemote, tmp_path: Path) -> None:
-    entries, target = packed(source).entries, tmp_path / "target"
+@pytest.fixture
+def unprivileged() -> Iterator[Path]:
+    """A folder, for somebody who may not write where modes forbid it, as root may."""
+    nobody, before = 65_534, os.geteuid()
+    with tempfile.TemporaryDirectory() as folder:
+        if before == 0:
+            os.chown(folder, nobody, -1)
+            os.seteuid(nobody)
+        try:
+            yield Path(folder)
+        finally:
+            os.seteuid(before)
+
+
+def test_what_is_read_only_can_be_put_right_again(unprivileged: Path) -> None:
+    source, target, remote = unprivileged / "source", unprivileged / "target", MemoryRemote()
+    (source / "sub" / "deep").mkdir(parents=True)
+    (source / "sub" / "script").write_text("echo")
+    upload(packed(source), remote)
+    entries, modes = packed(source).entries, modes_in(source)
     download(entries, target, remote, read_only=True)
-    modes = modes_in(target)
-    assert modes == {path: mode & ~0o222 for path, mode in modes_in(source).items()}
+    assert modes_in(target) == {path: mode & ~0o222 for path, mode in modes.items()}
     (target / "sub").chmod(0o755)
     (target / "sub" / "script").unlink()
+    (target / "sub" / "deep").rmdir()
     (target / "sub").chmod(0o555)
     download(entries, target, remote, read_only=True)
-    assert modes_in(target) == modes
+    assert modes_in(target) == {path: mode & ~0o222 for path, mode in modes.items()}
     assert (target / "sub" / "script").read_text() == "echo"
 
 

@@ -166,6 +166,7 @@ def test_nothing_on_the_disk_can_be_read_but_names_and_sizes(store: ContentStore
 def test_a_question_may_not_be_longer_than_its_limit(store: ContentStore, monkeypatch: pytest.MonkeyPatch) -> None:
     with refused("E0204"):
         store.missing("acme", [bytes(32)] * (IDS_MAX + 1))
+    assert store.missing("acme", [bytes(32)] * IDS_MAX) == [bytes(32)]
     with refused("E0204"):
         store.read("acme", [bytes(32)] * 8193)
     with refused("E1101"):

@@ -347,3 +347,24 @@ def test_nothing_is_collected_while_nobody_knows_who_holds_what(
     again.release("acme", "data:1")
     assert again.collect(grace_s=0).chunks == len(tree.ids)
     again.close()
+
+
+def test_what_must_go_is_off_the_disk_at_once_and_what_shares_its_pack_stays(store: ContentStore, folder: Path) -> None:
+    secret, shared, kept = noise(3)
+    leaving, staying = SampleTree({"a": secret, "b": shared}), SampleTree({"b": shared, "c": kept})
+    store.put("acme", [*leaving.frames, *staying.frames])
+    uploading = noise()
+    store.put("acme", frames_of(*uploading))
+    store.hold("acme", leaving.digest, "data:leaving")
+    store.hold("acme", staying.digest, "data:staying")
+    before = size_of(folder)
+    store.release("acme", "data:leaving")
+    collected = store.scrub("acme")
+    assert collected.chunks == len(set(leaving.ids) - set(staying.ids))
+    assert size_of(folder) < before - 2500  # the pack that held both was written anew
+    assert store.missing("acme", leaving.file_ids) == [name for name in leaving.file_ids if name not in staying.ids]
+    assert [unpack_chunk(frame) for frame in store.read("acme", staying.file_ids)] == [
+        staying.raw[name] for name in staying.file_ids
+    ]
+    assert store.missing("acme", names_of(*uploading)) == []  # somebody is about to make a tree of it
+    assert store.scrub("nobody").chunks == 0

@@ -326,6 +326,24 @@ def test_an_index_can_be_made_from_packs_that_are_damaged(
     store.close()
 
 
+def test_a_pack_whose_end_is_damaged_is_written_anew_after_its_index_was_made_from_it(
+    made: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lose_index(made)
+    pack = first_pack(made)
+    flip(pack, pack.stat().st_size - 20)
+    store = opened(made)
+    store.hold("acme", TREE.digest, "data:1")
+    store.confirm_holders()
+    store.collect(grace_s=0)
+    assert pack not in packs_in(made)
+    caplog.clear()
+    assert store.check().damaged == []
+    assert caplog.text == ""
+    assert readable(store, TREE) == len(TREE.ids)
+    store.close()
+
+
 def test_packs_of_which_nobody_has_the_key_are_set_aside_and_said(made: Path, caplog: pytest.LogCaptureFixture) -> None:
     lose_index(made)
     for key in (made / "keys").iterdir():

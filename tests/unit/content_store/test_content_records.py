@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import os
 import random
+import struct
 
 import pytest
 import zstandard
 
-from harch.content.frames import Codec, compressor, decompressor, pack_chunk, unpack_chunk
+from harch.content.frames import HEAD_BYTES as FRAME_HEAD_BYTES
+from harch.content.frames import (
+    Codec,
+    compressor,
+    decode_frames,
+    decode_ids,
+    decompressor,
+    encode_frame,
+    encode_ids,
+    pack_chunk,
+    unpack_chunk,
+)
+from harch.content.frames import read_head as read_frame_head
+from harch.content.model import CHUNK_BYTES_MAX
 from harch.content.store.encryption import TenantKey, unwrap_key, wrap_key
 from harch.content.store.records import (
     FOOTER_BYTES,
@@ -183,3 +197,54 @@ def test_one_compressor_serves_many_chunks() -> None:
     for raw in (b"a" * 1000, b"b" * 2000, os.urandom(500)):
         assert pack_chunk(raw, by=packer) == pack_chunk(raw)
         assert unpack_chunk(pack_chunk(raw, by=packer), by=unpacker) == raw
+
+
+def test_bodies_of_frames_are_read_as_they_were_written() -> None:
+    frames = frames_of(b"a" * 1000, os.urandom(500), b"x")
+    body = b"".join(map(encode_frame, frames))
+    assert list(decode_frames(body)) == list(decode_frames(memoryview(body))) == frames
+    assert list(decode_frames(b"")) == []
+    assert sum(frame.bytes_travelling for frame in frames) == len(body)
+
+
+@pytest.mark.parametrize("left", [1, FRAME_HEAD_BYTES - 1, FRAME_HEAD_BYTES, FRAME_HEAD_BYTES + 499, -1])
+def test_a_body_that_was_cut_is_no_body_of_frames(left: int) -> None:
+    body = encode_frame(frames_of(os.urandom(500))[0])
+    with refused("E1101"):
+        list(decode_frames(body[:left]))
+
+
+@pytest.mark.parametrize(
+    ("size", "codec", "length"),
+    [
+        (0, Codec.ZSTD, 5),
+        (CHUNK_BYTES_MAX + 1, Codec.ZSTD, 5),
+        (5, Codec.ZSTD, 0),
+        (5, Codec.ZSTD, CHUNK_BYTES_MAX + 1),
+        (5, 2, 5),
+        (5, Codec.RAW, 6),
+    ],
+)
+def test_impossible_heads_of_frames_are_refused(size: int, codec: int, length: int) -> None:
+    with refused("E1101"):
+        read_frame_head(struct.pack("!32sIBI", bytes(32), size, codec, length))
+
+
+def test_the_largest_frame_is_allowed() -> None:
+    head = struct.pack("!32sIBI", bytes(32), CHUNK_BYTES_MAX, Codec.RAW, CHUNK_BYTES_MAX)
+    assert read_frame_head(head) == (bytes(32), CHUNK_BYTES_MAX, Codec.RAW, CHUNK_BYTES_MAX)
+
+
+def test_a_body_has_a_limited_number_of_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harch.content.frames.BATCH_CHUNKS_MAX", 2)
+    frame = encode_frame(frames_of(b"x")[0])
+    assert len(list(decode_frames(frame * 2))) == 2
+    with refused("E1101"):
+        list(decode_frames(frame * 3))
+
+
+def test_lists_of_names_are_whole() -> None:
+    names = names_of(b"1", b"2")
+    assert decode_ids(encode_ids(names)) == names
+    with refused("E1101"):
+        decode_ids(encode_ids(names)[:-1])

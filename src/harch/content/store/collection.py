@@ -82,6 +82,23 @@ class Collector:
         if not self.is_paused():
             self._remove("is_released = 1 AND tenant = ?", (tenant,))
 
+    def scrub(self, owner: Tenant, stop: threading.Event) -> Collected:
+        """What a tenant has given up goes without grace, and every pack that has any of it is written anew without."""
+        with self._collecting:
+            if self.is_paused():
+                return Collected(chunks=0, bytes=0)
+            packs = self._index.query(
+                "SELECT DISTINCT packs.key, packs.name FROM unreferenced JOIN chunks ON chunk = chunks.key"
+                " JOIN packs ON pack = packs.key WHERE is_released = 1 AND chunks.tenant = ?",
+                (owner.row,),
+            )
+            count, size = self._remove("is_released = 1 AND tenant = ?", (owner.row,))
+            self._delete_empty_packs()
+            left = {key for (key,) in self._index.query("SELECT key FROM packs")}
+            self._rewrite(owner, [(key, name) for key, name in packs if key in left], stop)
+            self._delete_empty_packs()
+            return Collected(chunks=count, bytes=size)
+
     def _forgive_clock(self, now_ms: int) -> None:
         """A clock that was ahead must not keep chunks until it is that late again."""
         if self._index.query("SELECT 1 FROM unreferenced WHERE seen_ms > ? LIMIT 1", (now_ms,)):

@@ -188,6 +188,12 @@ class ContentStore:
         with self._call():
             return self._on_full_disk(partial(self._collector.collect, grace_s, self._closing))
 
+    def scrub(self, tenant: str) -> Collected:
+        """Takes what the tenant has released off the disk now: chunks that no other tree of its needs, without grace."""
+        with self._call():
+            owner = self._tenants.find(tenant)
+            return Collected(chunks=0, bytes=0) if owner is None else self._collector.scrub(owner, self._closing)
+
     def check(self, *, stop: threading.Event | None = None) -> ContentCheck:
         """Reads and verifies everything, and counts references anew. `stop` ends it early."""
         with self._call():

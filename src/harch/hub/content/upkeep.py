@@ -78,6 +78,8 @@ class ContentUpkeep:
             self._jobs.post(ev.DataRemoved(data_id, self._hub_id, "its retention has ended"))
         for hold in plan.released:
             await asyncio.to_thread(self._store.release, hold.tenant, hold.holder)
+        for tenant in {hold.tenant for hold in plan.released}:  # it may have to go because it may not be here
+            await asyncio.to_thread(self._store.scrub, tenant)
         for data_id in plan.departed:
             self._jobs.post(ev.DataMoved(data_id, self._hub_id, False))
         if plan.released or self._clock.monotonic_s() >= self._collect_at_s:
@@ -129,6 +131,7 @@ class ContentUpkeep:
                 data_id = hold.holder.removeprefix(DATA_HOLDER)
                 if data_id in told.removed and data_id not in entries:
                     await asyncio.to_thread(self._store.release, hold.tenant, hold.holder)
+                    await asyncio.to_thread(self._store.scrub, hold.tenant)
 
     def _idle(self, holds: Sequence[Hold], now: datetime) -> list[ContentHold]:
         """Counted anew after a restart: then it stays a little longer."""

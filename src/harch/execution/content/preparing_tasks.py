@@ -141,7 +141,6 @@ class PreparingTasks:
             self._end(one)
 
     def _end(self, one: _Preparing) -> None:
-        self._check_lease(one)
         key = one.task.key
         del self._tasks[key]
         if one.ends_as is not None or one.content is None:
@@ -151,17 +150,11 @@ class PreparingTasks:
         until_s = None if one.lease is None else one.lease.until_s
         self._events.prepared(replace(one.task, lease_until_s=until_s), one.task_dir, one.content)
 
-    def _check_lease(self, one: _Preparing) -> bool:
-        if one.ends_as is None and one.lease is not None and one.lease.must_stop(self._clock.boot_s()):
-            one.ends_as = (ExitReason.LEASE_ENDED, "its lease ended before it started")
-            return True
-        return False
-
     def _look(self) -> None:
         self._timer = None
         for one in list(self._tasks.values()):
-            if self._check_lease(one):
-                self.stop(one.task.key, ExitReason.LEASE_ENDED)
+            if one.lease is not None and one.lease.must_stop(self._clock.boot_s()):
+                self.stop(one.task.key, ExitReason.LEASE_ENDED, "its lease ended before it started")
         now_s = self._clock.monotonic_s()
         if now_s >= self._tell_at_s:
             self._tell_at_s = now_s + TELL_S
