@@ -12,23 +12,8 @@ import importlib
 import os
 import traceback
 
-import bytes_dedupe
-import bytes_ingest
-import bytes_start
+from bytes_goals import PARTS
 from verdict import Verdict, conditions
-
-Goal = tuple[str, str, str]  # name, comparison, unit
-
-# What each part answers for, in the order of the issue that asked for it.
-PARTS: dict[str, tuple[Goal, ...]] = {
-    "dedupe": ((bytes_dedupe.BYTES, "<= 1.1", "x"), (bytes_dedupe.CPU, "<= 1.5", "x")),
-    "ingest": tuple(
-        (bytes_ingest.name_of(kind, program), "> 0", "x")
-        for kind in bytes_ingest.KINDS
-        for program in ("restic", "borg")
-    ),
-    "start": ((bytes_start.COMMANDS, "== 1", ""), (bytes_start.COLD, "> 0", "s"), (bytes_start.WARM, "> 0", "s")),
-}
 
 
 def main() -> None:
@@ -44,10 +29,10 @@ def main() -> None:
         if part in chosen.parts:
             print(f"\n{part} (load average {os.getloadavg()[0]:.1f})", flush=True)
             measure(part, verdict, chosen)
-        for name, wanted, unit in goals:
-            if name not in verdict.names:
-                print(f"{part}: not measured: {name}", flush=True)
-                verdict.not_measured(name, wanted, unit)
+        for goal in goals:
+            if goal.name not in verdict.names:
+                print(f"{part}: not measured: {goal.name}", flush=True)
+                goal.not_measured(verdict)
     verdict.print()
 
 

@@ -13,12 +13,11 @@ import tempfile
 from pathlib import Path
 
 from bytes_files import MB, Noise, count_of, insert_in_the_middle, size_of, write_file, write_mixed
+from bytes_goals import EDITED_BYTES, EDITED_CPU
 from bytes_hub import Sender, Sent, sender
 from bytes_programs import Ran, Restic, is_there, rsync
 from verdict import Verdict
 
-BYTES = "bytes sent after 1 MB is inserted into a 50 MB file of a 500 MB folder, over restic's"
-CPU = "CPU of sending that, over restic's"
 FILES_PER_MB = 2
 LARGE_SHARE = 10  # the file that changes is a tenth of the folder
 
@@ -48,8 +47,8 @@ def measure(verdict: Verdict, chosen: argparse.Namespace) -> None:
         cpu_s, their_cpu_s = sum(one.cpu_s for one in ours), sum(ran.cpu_s for _, ran in theirs)
         print(f"{len(ours)} rounds: {sent / MB:.1f} MB and {cpu_s:.2f} s of CPU;", end=" ")
         print(f"{Restic.version()} {grown / MB:.1f} MB and {their_cpu_s:.2f} s", flush=True)
-        verdict.goal(BYTES, "<= 1.1", sent / grown, "x")
-        verdict.goal(CPU, "<= 1.5", cpu_s / their_cpu_s, "x")
+        EDITED_BYTES.met(verdict, sent / grown)
+        EDITED_CPU.met(verdict, cpu_s / their_cpu_s)
 
 
 class Stores:

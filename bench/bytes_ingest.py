@@ -12,16 +12,13 @@ import tempfile
 from pathlib import Path
 
 from bytes_files import MB, Noise, Text, size_of, write_plain
+from bytes_goals import INGEST
 from bytes_hub import sender
 from bytes_programs import Borg, Restic, is_there
 from verdict import Verdict
 
 KINDS = {"incompressible": Noise, "text": Text}
 COMPRESSION = "zstd,3"
-
-
-def name_of(kind: str, program: str) -> str:
-    return f"ingest MB/s per core of {kind} data, over {program}'s"
 
 
 def measure(verdict: Verdict, chosen: argparse.Namespace) -> None:
@@ -35,7 +32,7 @@ def measure(verdict: Verdict, chosen: argparse.Namespace) -> None:
         print(f"{size} of {kind} data: " + ", ".join(f"{who} {rate:.0f} MB/s per core" for who, rate in rates.items()))
         for program in ("restic", "borg"):
             if program in rates:
-                verdict.goal(name_of(kind, program), "> 0", rates["HarchOS"] / rates[program], "x")
+                INGEST[kind, program].met(verdict, rates["HarchOS"] / rates[program])
 
 
 def rates_of(folder: Path, files: Path) -> dict[str, float]:

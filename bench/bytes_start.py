@@ -1,7 +1,7 @@
 """How far is it from `git clone` of a training repository to its first line of output? Commands, and seconds.
 
-The repository has a `train.py` and a `requirements.txt`, and knows nothing of HarchOS. Its package comes from an index on
-loopback, the node's own. Cold: a federation that has never seen code, package or environment. Warm: the same command
+The repository has a `train.py` and a `requirements.txt`, and knows nothing of HarchOS. Its package comes from an index
+on loopback, the node's own. Cold: a federation that has never seen code, package or environment. Warm: the same command
 again after a line of `train.py` was changed.
 """
 
@@ -24,13 +24,11 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+from bytes_goals import COLD, COMMANDS, WARM
 from bytes_hub import NO_BYTECODE
 from first_hour import ROOT, federation
 from verdict import Verdict
 
-COMMANDS = "commands after `make up`, in a fresh clone of a training repository, to its first line of output"
-COLD = "seconds from `git clone` of a training repository to its first line of output, cold"
-WARM = "seconds to the first line of output, warm"
 CLONE = ("git clone --quiet {url} project", "cd project")
 RUN = "harch run --gpus 1 --requirements requirements.txt -- python train.py"
 TRAIN = """\
@@ -63,9 +61,9 @@ def measure(verdict: Verdict, chosen: argparse.Namespace) -> None:
     commands = [step for step in steps if step.startswith("harch ")]
     print(f"steps: {'; '.join((*CLONE, RUN))}")
     print(f"to the first line: cold {cold_s:.1f} s; warm {', '.join(f'{one:.1f}' for one in warm_s)} s", flush=True)
-    verdict.goal(COMMANDS, "== 1", len(commands))
-    verdict.goal(COLD, "> 0", cold_s, "s")
-    verdict.goal(WARM, "> 0", sorted(warm_s)[len(warm_s) // 2], "s")
+    COMMANDS.met(verdict, len(commands))
+    COLD.met(verdict, cold_s)
+    WARM.met(verdict, sorted(warm_s)[len(warm_s) // 2])
 
 
 def typed(steps: list[str], folder: Path, environment: dict[str, str]) -> tuple[float, str]:

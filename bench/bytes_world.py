@@ -17,12 +17,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
+from msgspec.structs import replace
 
 from bytes_hub import QuietHub
 from harch.base.clock import SystemClock
 from harch.base.config import Home, Ports
-from harch.base.errors import HarchError
 from harch.content.frames import ChunkFrame
 from harch.content.model import ChunkRef
 from harch.federation.bulk.fetch import FetchSettings, fetch
@@ -33,7 +32,12 @@ from harch.fleet.file import parse_fleet
 from harch.fleet.model import Fleet
 from harch.hub.federation.messages import Answer, Question
 from harch.hub.service import HubService, build_hub
+from harch.testing.agents import SimAgent
 from harch.testing.ports import free_port_base
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "integration"))
+
+from pair_world import NearAgent
 
 SHORT_TICKETS = Path(__file__).with_name("bytes_short_tickets.py")
 GIVE_UP_S = 3.0  # a refusal is told at once
@@ -111,7 +115,13 @@ class LinkedHub(QuietHub):
         """What somebody types at this hub, whatever comes of it."""
         command = [sys.executable, "-m", "harch", *words]
         return subprocess.run(
-            command, cwd=cwd, env=self.environment, capture_output=True, text=True, timeout=within_s, check=False
+            command,
+            cwd=cwd or self.home,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=within_s,
+            check=False,
         )
 
     def sees(self, count: int) -> bool:
@@ -171,13 +181,17 @@ class HostilePeer:
             on_broken=lambda error: None,
             identity=self.identity,
         )
-        self._running = asyncio.create_task(service.run())
+        agent = NearAgent(SimAgent(f"{self.hub_id}-agent", self._hub.country))
+        self._running = [
+            asyncio.create_task(service.run()),
+            asyncio.create_task(service.attach_agent(agent, key_id="key_agent")),
+        ]
         return service
 
     def ask(self, hub_id: str, question: Question, answer: type[Answer]) -> Any:
         """Over the control link."""
         service = self._service
-        return self._call(service.federation.ask(hub_id, lambda number: _numbered(question, number), answer))
+        return self._call(service.federation.ask(hub_id, lambda number: replace(question, number=number), answer))
 
     def reaches(self, hub_id: str) -> bool:
         return any(peer.hub_id == hub_id and peer.reachable for peer in self._service.peers())
@@ -207,34 +221,13 @@ class HostilePeer:
         self._loop.close()
 
     async def _stop(self) -> None:
-        self._running.cancel()
-        await asyncio.gather(self._running, return_exceptions=True)
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
         await self._service.close()
 
     def _call(self, work: Any) -> Any:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(120)
-
-
-def _numbered(question: Question, number: int) -> Question:
-    from msgspec.structs import replace
-
-    return replace(question, number=number)
-
-
-def code_of(answer: httpx.Response) -> str:
-    """The code of the error that a hub answers."""
-    with contextlib.suppress(ValueError, KeyError, TypeError):
-        return str(answer.json()["error"]["code"])
-    return str(answer.status_code)
-
-
-def refusal_of(call: Any) -> str:
-    """The code of what is raised; empty if nothing is."""
-    try:
-        call()
-    except HarchError as error:
-        return error.code
-    return ""
 
 
 def holds_bytes(folder: Path, mark: bytes) -> list[Path]:
@@ -242,7 +235,7 @@ def holds_bytes(folder: Path, mark: bytes) -> list[Path]:
     found = []
     for path in folder.rglob("*"):
         with contextlib.suppress(OSError):
-            if path.is_file() and not path.is_symlink() and os.path.getsize(path) >= len(mark):
-                if mark in path.read_bytes():
-                    found.append(path)
+            is_file = path.is_file() and not path.is_symlink()
+            if is_file and os.path.getsize(path) >= len(mark) and mark in path.read_bytes():
+                found.append(path)
     return found

@@ -26,7 +26,7 @@ from harch.base.clock import Clock
 from harch.base.errors import HarchError, InvariantBroken
 from harch.execution import kernel
 from harch.execution.agent import EngineEvents
-from harch.execution.content.artifact_keeper import ArtifactKeeper
+from harch.execution.content.artifact_uploads import ArtifactUploads
 from harch.execution.content.cancellation import Cancellation
 from harch.execution.content.node import NodeContent
 from harch.execution.content.preparing_tasks import PreparingTasks
@@ -86,7 +86,7 @@ class LocalEngine:
         self._state, self._trash, self._process_slots = preparation.state, trash, process_slots
         self._live: dict[TaskKey, _Live] = {}
         self._preparing = PreparingTasks(content, self, clock)
-        self._keeper = ArtifactKeeper(content, self._report_end)
+        self._uploads = ArtifactUploads(content, self._report_end)
         self._scrubber = Scrubber(self._state, events)
         self._logs = TaskLogs(self._state)
         self._files = WorkRequests()
@@ -132,8 +132,8 @@ class LocalEngine:
             self._scrubber.order(key, self._state.task(key))
         if key in self._preparing:
             self._preparing.stop(key, reason)
-        elif key in self._keeper and reason is not ExitReason.AGENT_SHUTDOWN:
-            self._keeper.stop(key)
+        elif key in self._uploads and reason is not ExitReason.AGENT_SHUTDOWN:
+            self._uploads.stop(key)
         live = self._live.get(key)
         if live is None:
             return
@@ -186,11 +186,11 @@ class LocalEngine:
         return [
             *(KnownTask(key=key, running=True, started_at=started_at) for key, started_at in known.items()),
             *(KnownTask(key=key, running=True, preparing=True) for key in self._preparing.keys),
-            *self._keeper.running(),
+            *self._uploads.running(),
         ]
 
     def is_running(self, key: TaskKey) -> bool:
-        return key in self._live or key in self._preparing or key in self._keeper or key in self._scrubber.at_work
+        return key in self._live or key in self._preparing or key in self._uploads or key in self._scrubber.at_work
 
     def read_log(self, request: ReadTaskLog) -> TaskLogChunk:
         key, preparation = request.key, request.preparation
@@ -236,7 +236,7 @@ class LocalEngine:
 
     def close(self) -> None:
         self._preparing.close()
-        self._keeper.close()
+        self._uploads.close()
         self._files.close()
         for live in self._live.values():
             self._unwatch(live)
@@ -244,7 +244,7 @@ class LocalEngine:
 
     # What becomes of tasks that are prepared
 
-    def told(self, message: TaskPreparing) -> None:
+    def progressed(self, message: TaskPreparing) -> None:
         self._events.task_preparing(message)
 
     def prepared(self, task: TaskSpec, task_dir: TaskDir, content: PreparedContent) -> None:
@@ -411,7 +411,7 @@ class LocalEngine:
                 task_dir.write_end(end)
         self._preparation.clear(key)
         self._content.release(key)
-        self._keeper.report_end(task_dir, end, started_at)
+        self._uploads.report_end(task_dir, end, started_at)
 
     def _report_end(self, task_dir: TaskDir, end: TaskEnded) -> None:
         self._scrubber.report_end(task_dir, end, running=self._with_folders)

@@ -20,6 +20,7 @@ from harch.content.image_reference import RegistryImage, parse_image
 from harch.execution.images.manifest import OCI_MANIFEST
 from harch.testing.images import LayerFile, LayoutWriter, RegistryProcess, folder, layer, symlink
 from harch.testing.ports import free_port
+from harch.wire.content import TreeView
 
 pytestmark = pytest.mark.needs("bubblewrap", "skopeo", "umoci", "docker-registry")
 
@@ -233,6 +234,19 @@ def test_a_damaged_copy_at_the_hub_costs_a_fetch_from_the_registry(
     other = Node(tmp_path / "other")
     assert other.prepare(reference, hub).digest == layout.digest
     assert any("of no use" in line for line in other.lines)
+    before = len(registry.requests())
+    assert Node(tmp_path / "third").prepare(reference, hub).digest == layout.digest
+    assert new_requests(registry, before) == [], "the hub has a good copy again"
+
+
+def test_a_hub_that_does_not_say_which_image_it_has_is_of_no_use(
+    registry: RegistryProcess, node: Node, hub: MemoryHub, tmp_path: Path
+) -> None:
+    layout = LayoutWriter(tmp_path / "image").write(BASE)
+    registry.push(layout.folder, "team/unnamed:1")
+    reference = image(f"{registry.address}/team/unnamed:1")
+    hub.names[f"{reference}#linux/amd64"] = TreeView(ref="x", digest="x", name=str(reference))
+    assert node.prepare(reference, hub).digest == layout.digest
 
 
 def test_a_hub_without_room_for_the_image_does_not_keep_work_from_running(

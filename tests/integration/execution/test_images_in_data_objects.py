@@ -57,7 +57,25 @@ def archive(tmp_path: Path, layout: Path, kind: str, *, compress: bool = False) 
 @pytest.mark.parametrize("compress", [True, False])
 def test_a_layout_is_an_image(node: Node, tmp_path: Path, compress: bool) -> None:
     LayoutWriter(tmp_path / "image").write(layer([LayerFile("a", b"1")]), compress=compress)
-    assert (unpack(node, tmp_path / "image") / "a").read_bytes() == b"1"
+    root = unpack(node, tmp_path / "image")
+    assert (root / "a").read_bytes() == b"1"
+    for name in ("proc", "tmp", "etc/resolv.conf"):
+        assert (root / name).exists(), "so that no task has to replace a folder in which it is missing"
+
+
+def test_the_user_that_work_runs_as_has_a_name_in_its_image(
+    node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = image_of(tmp_path / "image", LayerFile("etc/passwd", b"root:x:0:0::/root:/bin/sh\n"))
+    monkeypatch.setattr("harch.execution.images.unpacking.os.getuid", lambda: 54321)
+    files = dict(node.prepare(held(path)).rootfs.etc)
+    assert "harch:x:54321:" in Path(files["passwd"]).read_text()
+
+
+def test_an_image_above_the_limit_is_not_unpacked(tmp_path: Path) -> None:
+    path = image_of(tmp_path / "image", LayerFile("x", os.urandom(50_000)))
+    with pytest.raises(HarchError, match="too large for this node"):
+        unpack(Node(tmp_path / "node", bytes_max=10_000), path)
 
 
 @pytest.mark.parametrize("compress", [True, False])

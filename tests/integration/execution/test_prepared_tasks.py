@@ -418,9 +418,9 @@ async def test_a_hub_that_is_away_for_a_while_costs_nothing_but_time(hub, agent,
 
 
 async def test_content_that_comes_from_another_hub_is_waited_for(hub, run_agent, greeting, monkeypatch):
-    from harch.execution.content import door
+    from harch.execution.content import hub_client
 
-    monkeypatch.setattr(door, "POLL_S", 0.05)
+    monkeypatch.setattr(hub_client, "POLL_S", 0.05)
     await run_agent(sandbox="off")
     hub.coming["data_code"] = [
         TransferView(digest="", source_hub="tangier", bytes_done=done * 10**6, bytes_total=3 * 10**6)

@@ -6,6 +6,7 @@ import random
 import signal
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,45 @@ def test_no_request_is_larger_than_a_hub_takes(source: Path, monkeypatch: pytest
     upload(packed(source), other)
     assert max(other.names) == 10
     assert other.chunks == remote.chunks
+
+
+def test_no_more_chunks_are_asked_for_at_once_than_a_hub_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "BATCH_CHUNKS_MAX", 10)
+    (tmp_path / "source").mkdir()
+    for number in range(25):
+        (tmp_path / "source" / f"{number}").write_bytes(bytes([number]))
+
+    class Counting(MemoryRemote):
+        def fetch(self, ids: Sequence[bytes]) -> bytes:
+            asked.append(len(ids))
+            return super().fetch(ids)
+
+    remote, sent, asked = Counting(), packed(tmp_path / "source"), list[int]()
+    upload(sent, remote)
+    download(sent.entries, tmp_path / "target", remote)
+    assert sorted(asked) == [5, 10, 10]
+
+
+def test_progress_is_counted_by_one_thread_at_a_time(source: Path) -> None:
+    together, counting, overlaps = threading.Barrier(2), threading.Lock(), list[int]()
+
+    class Together(MemoryRemote):
+        def put(self, body: bytes) -> ChunksStored:
+            with suppress(threading.BrokenBarrierError):
+                together.wait(0.5)  # so that two requests end, and are counted, at the same moment
+            return super().put(body)
+
+    def count(size: int) -> None:
+        if not counting.acquire(blocking=False):
+            overlaps.append(size)
+            return
+        threading.Event().wait(0.01)
+        counting.release()
+
+    upload(packed(source), Together(), progress=count, threads=2)
+    assert overlaps == []
 
 
 def test_a_failure_of_the_remote_is_raised_as_it_is_and_not_tried_again(source: Path) -> None:

@@ -17,6 +17,7 @@ from harch.content.store.settings import IDS_MAX
 from harch.testing.clock import SimClock
 from unit.content_store.content_samples import (
     SampleTree,
+    flip,
     frames_of,
     names_of,
     opened,
@@ -42,6 +43,20 @@ def test_only_what_is_not_there_is_missing_each_once_and_in_order(store: Content
     store.put("acme", frames_of(TEXT))
     one, text, two = names_of(b"one", TEXT, b"two")
     assert store.missing("acme", [two, text, one, two]) == [two, one]
+
+
+def test_a_question_about_what_was_just_sent_writes_nothing(
+    store: ContentStore, clock: SimClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients ask for thousands of chunks at a time."""
+    store.put("acme", frames_of(TEXT))
+    steps = steps_of(store, monkeypatch)
+    clock.jump(600)
+    store.missing("acme", names_of(TEXT, NOISE))
+    assert steps == []
+    clock.jump(600)
+    store.missing("acme", names_of(TEXT, NOISE))
+    assert steps == ["commit"]
 
 
 def test_what_is_known_is_not_stored_again(store: ContentStore, folder: Path) -> None:
@@ -97,6 +112,52 @@ def test_a_put_is_committed_when_its_packs_and_their_names_are_on_the_disk(
     steps.clear()
     store.put("acme", frames_of(TEXT))
     assert steps == ["commit"]
+
+
+def test_the_names_of_packs_are_synced(store: ContentStore, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rename is lost in a power cut until its folder is on the disk."""
+    synced: list[Path] = []
+    monkeypatch.setattr("harch.content.store.storage._sync_folder", synced.append)
+    store.put("acme", frames_of(TEXT))
+    assert synced == [folder / "keys", folder / "packs"]
+
+
+def test_what_is_found_damaged_while_it_is_sent_is_not_acknowledged(store: ContentStore, folder: Path) -> None:
+    store.put("acme", frames_of(TEXT))
+    write = store._storage.write
+
+    def meanwhile(name: str, pieces: list[bytes]) -> None:
+        (pack,) = packs_in(folder)
+        flip(pack, 150)
+        assert len(store.check().damaged) == 1
+        write(name, pieces)
+
+    store._storage.write = meanwhile  # type: ignore[method-assign, assignment]
+    with refused("E1110"):
+        store.put("acme", frames_of(TEXT, NOISE))
+    store._storage.write = write  # type: ignore[method-assign]
+    assert store.put("acme", frames_of(TEXT, NOISE)).stored == 1
+    assert len(store.read("acme", names_of(TEXT, NOISE))) == 2
+
+
+@pytest.mark.parametrize(("number", "code"), [(errno.EIO, "E1101"), (errno.EACCES, "E1110")])
+def test_what_the_disk_cannot_read_is_damaged_and_what_it_may_not_read_is_not(
+    store: ContentStore, monkeypatch: pytest.MonkeyPatch, number: int, code: str
+) -> None:
+    store.put("acme", frames_of(TEXT))
+
+    pread = os.pread
+
+    def fails(file: int, *place: int) -> bytes:
+        if "/packs/" in os.readlink(f"/proc/self/fd/{file}"):
+            raise OSError(number, os.strerror(number))
+        return pread(file, *place)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("harch.content.store.storage.os.pread", fails)
+        with refused(code):
+            store.read("acme", names_of(TEXT))
+    assert bool(store.missing("acme", names_of(TEXT))) == (code == "E1101")
 
 
 def test_a_disk_that_is_full_has_an_error_of_its_own_and_keeps_no_part(
@@ -237,6 +298,16 @@ def test_what_a_tenant_gave_up_makes_room_at_once(store: ContentStore) -> None:
     store.put("acme", new.frames)
     store.hold("acme", new.digest, "data:new")
     assert store.missing("acme", old.file_ids) == old.file_ids
+
+
+def test_what_a_tenant_gave_up_stays_while_there_is_room(store: ContentStore) -> None:
+    store.set_quota("acme", 500_000)
+    old = SampleTree({"a": NOISE})
+    store.put("acme", old.frames)
+    store.hold("acme", old.digest, "data:old")
+    store.release("acme", "data:old")
+    store.put("acme", frames_of(os.urandom(30_000)))
+    store.hold("acme", old.digest, "data:again")
 
 
 def test_what_was_sent_and_is_not_held_yet_makes_no_room(store: ContentStore) -> None:

@@ -359,12 +359,14 @@ def test_what_must_go_is_off_the_disk_at_once_and_what_shares_its_pack_stays(sto
     store.hold("acme", staying.digest, "data:staying")
     before = size_of(folder)
     store.release("acme", "data:leaving")
-    collected = store.scrub("acme")
+    assert store.missing("acme", leaving.ids) == []  # whoever asks does not keep what must go
+    collected = store.scrub("acme", leaving.ids)
     assert collected.chunks == len(set(leaving.ids) - set(staying.ids))
     assert size_of(folder) < before - 2500  # the pack that held both was written anew
-    assert store.missing("acme", leaving.file_ids) == [name for name in leaving.file_ids if name not in staying.ids]
+    gone = [name for name in leaving.file_ids if name not in staying.ids]
+    assert store.missing("acme", leaving.file_ids) == gone
     assert [unpack_chunk(frame) for frame in store.read("acme", staying.file_ids)] == [
         staying.raw[name] for name in staying.file_ids
     ]
     assert store.missing("acme", names_of(*uploading)) == []  # somebody is about to make a tree of it
-    assert store.scrub("nobody").chunks == 0
+    assert store.scrub("nobody", leaving.ids).chunks == 0

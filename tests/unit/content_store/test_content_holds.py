@@ -38,6 +38,7 @@ def test_a_tree_can_be_read_once_all_of_its_manifest_is_there(store: ContentStor
     assert found.root_bytes == TREE.root.size
     assert {chunk.id for chunk in found.chunks()} == set(TREE.ids) == store.ids_of("acme", TREE.digest)
     assert store.tree("acme", TREE.digest) is found, "answered from memory"
+    assert store.ids_of("acme", TREE.digest) is store.ids_of("acme", TREE.digest)
 
 
 def test_chunks_outside_of_a_tree_are_told_whether_somebody_holds_it_or_not(store: ContentStore) -> None:
@@ -109,6 +110,7 @@ def test_a_held_tree_outlives_collections_and_a_released_one_does_not(store: Con
     store.put("acme", TREE.frames)
     store.hold("acme", TREE.digest, "data:1")
     store.hold("acme", TREE.digest, "work:w")
+    assert store.ids_of("acme", TREE.digest) == set(TREE.ids)
     store.release("acme", "data:1")
     assert store.collect(grace_s=0).chunks == 0
     assert absent(store, TREE) == []

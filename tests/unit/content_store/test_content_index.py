@@ -117,3 +117,16 @@ def test_a_full_disk_has_an_error_of_its_own(index: Index) -> None:
     with refused("E1002"):
         index.write(full)
     index.write(put("a"))
+
+
+def test_what_is_committed_is_told_so_although_its_guard_fails(
+    index: Index, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever is told that it failed would remove the pack that the index names."""
+
+    def fails(_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(index._guard, "committed", fails)
+    assert index.write(put("a")) == "a"
+    assert "cannot be guarded" in caplog.text

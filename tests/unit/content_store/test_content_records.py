@@ -192,6 +192,16 @@ def test_a_payload_may_not_grow_beyond_its_size_or_carry_anything_behind_it() ->
     assert unpack_chunk(frame._replace(payload=silent)) == b"a" * 1000
 
 
+def test_memory_is_not_given_to_a_payload_that_claims_another_size() -> None:
+    class Unused:
+        def decompress(self, *_: object, **__: object) -> bytes:
+            raise AssertionError("it was unpacked before its size was looked at")
+
+    bomb = zstandard.ZstdCompressor().compress(bytes(1 << 22))
+    with refused("E1101"):
+        unpack_chunk(pack_chunk(b"a" * 1000)._replace(payload=bomb), by=Unused())  # type: ignore[arg-type]
+
+
 def test_one_compressor_serves_many_chunks() -> None:
     packer, unpacker = compressor(), decompressor()
     for raw in (b"a" * 1000, b"b" * 2000, os.urandom(500)):

@@ -10,10 +10,22 @@ import pytest
 
 from harch.base.errors import HarchError
 from harch.execution.images import limits, unpacking
+from harch.execution.images.layout import read_layout
 from harch.execution.images.limits import DiskWatch, ImageSettings, folder_use, in_words, settings_from
+from harch.execution.images.manifest import Platform
 from harch.execution.images.prepared import DEFAULT_PATH, ImageRecord, PreparedImage, read_prepared
-from harch.execution.images.unpacking import ETC_FOLDER, make_mount_points, remove_tree, root_of, tidy, write_accounts
+from harch.execution.images.tools import Hooks, ToolResult, ToolView
+from harch.execution.images.unpacking import (
+    ETC_FOLDER,
+    Umoci,
+    make_mount_points,
+    remove_tree,
+    root_of,
+    tidy,
+    write_accounts,
+)
 from harch.execution.root_fs import RootFs, root_arguments
+from harch.testing.images import LayerFile, LayoutWriter, layer
 
 SETTINGS = ImageSettings(disk_free_bytes_min=0)
 
@@ -115,6 +127,41 @@ def test_a_disk_that_is_nearly_full_ends_what_fills_it(tmp_path: Path) -> None:
     assert refused.value.code == "E1113"
 
 
+class StubRunner:
+    """In place of umoci: writes for as long as nobody stops it, or at most so much."""
+
+    def __init__(self, bytes_max: int, *, is_watched: bool) -> None:
+        self.bytes_max, self.is_watched, self.written = bytes_max, is_watched, 0
+
+    def run(self, command: object, view: ToolView, hooks: Hooks, *, timeout_s: float, watch: object) -> ToolResult:
+        root = Path(view.writable[0][1]) / "rootfs"
+        root.mkdir()
+        while self.written < self.bytes_max:
+            (root / str(self.written)).write_bytes(bytes(100_000))
+            self.written += 100_000
+            if self.is_watched:
+                watch()  # type: ignore[operator]
+        return ToolResult(0, b"", ())
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_umoci_is_stopped_as_soon_as_it_has_written_too_much_and_what_was_missed_counts_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_watched: bool
+) -> None:
+    monkeypatch.setattr(DiskWatch, "LOOK_S_MIN", 0.0)
+    monkeypatch.setattr(DiskWatch, "SHARE_MAX", 1e9)  # it looks each time
+    writer = LayoutWriter(tmp_path / "image", architecture="amd64").write(layer([LayerFile("a")]))
+    for name in ("out", "scratch"):
+        (tmp_path / name).mkdir()
+    runner = StubRunner(5_000_000, is_watched=is_watched)
+    settings = ImageSettings(disk_free_bytes_min=0, unpacked_bytes_max=1_000_000)
+    umoci = Umoci("umoci", runner, settings)  # type: ignore[arg-type]
+    hooks = Hooks(lambda line: None, lambda detail: None, lambda: None)
+    with pytest.raises(HarchError, match="too large for this node"):
+        umoci.unpack(read_layout(writer.folder, Platform()), tmp_path / "out", tmp_path / "scratch", hooks)
+    assert runner.written <= (1_500_000 if is_watched else 5_000_000)
+
+
 def test_looks_at_a_large_folder_are_rare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
     monkeypatch.setattr(limits.time, "monotonic", lambda: now[0])
@@ -162,7 +209,8 @@ def test_the_user_of_the_agent_has_a_name_in_every_image_that_has_names(tmp_path
     etc = tmp_path / "rootfs" / "etc"
     etc.mkdir(parents=True)
     (etc / "passwd").write_text("root:x:0:0::/root:/bin/sh\napp:x:12:34::/app:/bin/sh")
-    (etc / "group").symlink_to("/etc/group")
+    (tmp_path / "of the node").write_text("root:x:0:\n")
+    (etc / "group").symlink_to(tmp_path / "of the node")
     write_accounts(tmp_path, 1000, 1000)
     files = dict(root_of(tmp_path).etc)
     assert list(files) == ["passwd"], "a link is not followed"

@@ -9,11 +9,13 @@ import pytest
 
 from harch.base.errors import HarchError
 from harch.execution.images.manifest import (
+    CONFIG_BYTES_MAX,
     DOCKER_INDEX,
     DOCKER_MANIFEST,
     ENV_ENTRIES_MAX,
     LAYERS_MAX,
     MANIFEST_BYTES_MAX,
+    MANIFESTS_MAX,
     OCI_CONFIG,
     OCI_INDEX,
     OCI_LAYER,
@@ -79,6 +81,14 @@ def test_a_layout_with_one_image_needs_no_platform_and_one_with_two_says_that_no
     assert select(index(None), HERE).digest == digest(0)
     with pytest.raises(HarchError, match="there are 2 images in it"):
         select(index(None, None), HERE)
+
+
+def test_an_index_without_end_and_a_configuration_without_end_are_refused() -> None:
+    with pytest.raises(HarchError, match=f"at most {MANIFESTS_MAX} are allowed"):
+        select(index(*[("linux", "amd64")] * (MANIFESTS_MAX + 1)), HERE)
+    config = {"mediaType": OCI_CONFIG, "digest": digest(0), "size": CONFIG_BYTES_MAX + 1}
+    with pytest.raises(HarchError, match="its configuration is too large"):
+        read_manifest(manifest(layer(1), config=config))
 
 
 def test_an_image_without_a_media_type_is_told_from_an_index_by_what_it_has() -> None:

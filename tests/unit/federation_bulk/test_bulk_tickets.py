@@ -56,15 +56,32 @@ def test_a_revoked_ticket_opens_nothing() -> None:
     refused(tickets, "dakar", name)
 
 
-def test_tickets_are_limited_per_peer_and_in_all_and_expired_ones_do_not_count() -> None:
+def test_of_a_hub_with_too_many_tickets_the_one_goes_that_was_not_shown_for_longest() -> None:
     tickets = registry()
-    for _ in range(TICKETS_PER_PEER_MAX):
-        tickets.issue("dakar", GRANT, now=START)
-    with pytest.raises(HarchError, match=f"dakar has {TICKETS_PER_PEER_MAX} transfers under way"):
-        tickets.issue("dakar", GRANT, now=START)
+    names = [tickets.issue("dakar", GRANT, now=START) for _ in range(TICKETS_PER_PEER_MAX)]
+    of_another = tickets.issue("abidjan", GRANT, now=START)
+    tickets.open("dakar", names[0], now=START)
+    newest = tickets.issue("dakar", GRANT, now=START)
+    refused(tickets, "dakar", names[1])
+    for name in (names[0], names[2], newest):
+        assert tickets.open("dakar", name, now=START) == GRANT
+    assert tickets.open("abidjan", of_another, now=START) == GRANT
+
+
+def test_with_too_many_tickets_in_all_the_hub_with_most_loses_one() -> None:
+    tickets = registry()
+    greedy = [tickets.issue("dakar", GRANT, now=START) for _ in range(TICKETS_PER_PEER_MAX)]
     for number in range(TICKETS_MAX - TICKETS_PER_PEER_MAX):
         tickets.issue(f"hub-{number % 20}", GRANT, now=START)
-    with pytest.raises(HarchError, match=f"all hubs together {TICKETS_MAX}"):
-        tickets.issue("abidjan", GRANT, now=START)
+    modest = tickets.issue("abidjan", GRANT, now=START)
+    assert len(tickets) == TICKETS_MAX
+    refused(tickets, "dakar", greedy[0])
+    assert tickets.open("abidjan", modest, now=START) == GRANT
+
+
+def test_expired_tickets_do_not_count() -> None:
+    tickets = registry()
+    for _ in range(3):
+        tickets.issue("dakar", GRANT, now=START)
     tickets.issue("dakar", GRANT, now=START + VALID_FOR)
     assert len(tickets) == 1

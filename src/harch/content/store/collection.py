@@ -28,6 +28,7 @@ from harch.content.store.trees import Trees
 from harch.wire.content import Collected
 
 _ROWS_PER_CHANGE = 1000
+_NAMES_PER_CHANGE = 500
 _SMALL_SHARE = 4  # a pack of less than a quarter of a full one is small
 
 _log = logging.getLogger("harch.content")
@@ -82,20 +83,28 @@ class Collector:
         if not self.is_paused():
             self._remove("is_released = 1 AND tenant = ?", (tenant,))
 
-    def scrub(self, owner: Tenant, stop: threading.Event) -> Collected:
-        """What a tenant has given up goes without grace, and every pack that has any of it is written anew without."""
+    def scrub(self, owner: Tenant, names: Sequence[bytes], stop: threading.Event) -> Collected:
+        """Those of these chunks that no tree needs go without grace, whoever has asked for them lately; and every pack
+        that has any of them is written anew. What a `put` is storing in this moment stays: somebody brings it again."""
         with self._collecting:
+            count = size = 0
+            packs: dict[int, str] = {}
             if self.is_paused():
                 return Collected(chunks=0, bytes=0)
-            packs = self._index.query(
-                "SELECT DISTINCT packs.key, packs.name FROM unreferenced JOIN chunks ON chunk = chunks.key"
-                " JOIN packs ON pack = packs.key WHERE is_released = 1 AND chunks.tenant = ?",
-                (owner.row,),
-            )
-            count, size = self._remove("is_released = 1 AND tenant = ?", (owner.row,))
+            for start in range(0, len(names), _NAMES_PER_CHANGE):
+                some = names[start : start + _NAMES_PER_CHANGE]
+                condition = f"tenant = ? AND id IN ({', '.join('?' * len(some))})"
+                found = self._index.query(
+                    "SELECT packs.key, packs.name FROM unreferenced JOIN chunks ON chunk = chunks.key"  # noqa: S608
+                    f" JOIN packs ON pack = packs.key WHERE chunks.{condition}",
+                    (owner.row, *some),
+                )
+                packs |= dict(found)
+                more, more_bytes = self._remove(condition, (owner.row, *some))
+                count, size = count + more, size + more_bytes
             self._delete_empty_packs()
             left = {key for (key,) in self._index.query("SELECT key FROM packs")}
-            self._rewrite(owner, [(key, name) for key, name in packs if key in left], stop)
+            self._rewrite(owner, [(key, name) for key, name in packs.items() if key in left], stop)
             self._delete_empty_packs()
             return Collected(chunks=count, bytes=size)
 
@@ -110,7 +119,7 @@ class Collector:
 
     # Chunks
 
-    def _remove(self, condition: str, parameters: tuple[int, ...]) -> tuple[int, int]:
+    def _remove(self, condition: str, parameters: tuple[int | bytes, ...]) -> tuple[int, int]:
         """Unreferenced chunks for which it is true. How many, and their bytes."""
         count = size = last = 0
         while True:
@@ -134,7 +143,12 @@ class Collector:
             count, size = count + len(removed), size + sum(row.bytes for row in removed)
 
     def _remove_some(
-        self, connection: sqlite3.Connection, *, keys: Sequence[int], condition: str, parameters: tuple[int, ...]
+        self,
+        connection: sqlite3.Connection,
+        *,
+        keys: Sequence[int],
+        condition: str,
+        parameters: tuple[int | bytes, ...],
     ) -> list[ChunkRow]:
         by_tenant: dict[int, list[ChunkRow]] = {}
         for key in keys:
@@ -240,7 +254,7 @@ class Collector:
             self._storage.delete([written.name])
             raise
 
-    def _rows(self, condition: str, parameters: tuple[int, ...]) -> list[ChunkRow]:
+    def _rows(self, condition: str, parameters: tuple[int | bytes, ...]) -> list[ChunkRow]:
         with self._index.reading() as connection:
             return chunk_rows(
                 connection.execute(f"SELECT {CHUNK_COLUMNS} FROM chunks WHERE {condition}", parameters)  # noqa: S608

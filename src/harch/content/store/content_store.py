@@ -188,11 +188,13 @@ class ContentStore:
         with self._call():
             return self._on_full_disk(partial(self._collector.collect, grace_s, self._closing))
 
-    def scrub(self, tenant: str) -> Collected:
-        """Takes what the tenant has released off the disk now: chunks that no other tree of its needs, without grace."""
+    def scrub(self, tenant: str, names: Iterable[bytes]) -> Collected:
+        """Takes those of these chunks off the disk, now, that no tree of the tenant needs."""
         with self._call():
             owner = self._tenants.find(tenant)
-            return Collected(chunks=0, bytes=0) if owner is None else self._collector.scrub(owner, self._closing)
+            if owner is None:
+                return Collected(chunks=0, bytes=0)
+            return self._on_full_disk(partial(self._collector.scrub, owner, list(names), self._closing))
 
     def check(self, *, stop: threading.Event | None = None) -> ContentCheck:
         """Reads and verifies everything, and counts references anew. `stop` ends it early."""

@@ -6,6 +6,7 @@ was last sent, asked for, or given up. Both change in the transaction that makes
 
 from __future__ import annotations
 
+import logging
 import queue
 import sqlite3
 import threading
@@ -61,6 +62,8 @@ _SCHEMA = (
 )
 
 Result = TypeVar("Result")
+
+_log = logging.getLogger("harch.damage")
 
 
 class UnknownIndex(Exception):
@@ -187,7 +190,10 @@ class Index:
                 self._writer.execute("ROLLBACK TO one")
             self._writer.execute("RELEASE one")
         self._writer.execute("COMMIT")
-        self._guard.committed(self._writer)
+        try:
+            self._guard.committed(self._writer)
+        except (OSError, sqlite3.Error) as error:  # it is committed all the same
+            _log.error("E1110: the index of the content store cannot be guarded: %s", error)
 
     # Reading
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harch.base.errors import HarchError
 from harch.execution.content.cancellation import Cancellation
-from harch.execution.content.door import HubDoor
+from harch.execution.content.hub_client import HubClient
 from harch.execution.content.work_files import snapshot
 from harch.execution.protocol import TaskArtifact
 from harch.execution.taskdir import ArtifactsKept
@@ -18,7 +18,7 @@ LOST_CHARS_MAX = 500
 _log = logging.getLogger(__name__)
 
 
-def keep_artifacts(work: Path, wanted: Sequence[Artifact], hub: HubDoor, cancellation: Cancellation) -> ArtifactsKept:
+def keep_artifacts(work: Path, wanted: Sequence[Artifact], hub: HubClient, cancellation: Cancellation) -> ArtifactsKept:
     """Uploads what the hub lacks of each. What cannot be kept does not stop the others. Raises Cancelled."""
     kept: list[TaskArtifact] = []
     lost: list[str] = []
@@ -31,6 +31,6 @@ def keep_artifacts(work: Path, wanted: Sequence[Artifact], hub: HubDoor, cancell
     return ArtifactsKept(artifacts=tuple(kept), lost=tuple(lost))
 
 
-def _keep(work: Path, artifact: Artifact, hub: HubDoor, cancellation: Cancellation) -> TaskArtifact:
+def _keep(work: Path, artifact: Artifact, hub: HubClient, cancellation: Cancellation) -> TaskArtifact:
     packed = snapshot(work, artifact.path, hub, cancellation)
     return TaskArtifact(artifact.name, packed.digest, packed.size_bytes, packed.files)

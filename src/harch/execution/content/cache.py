@@ -18,6 +18,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -223,7 +224,8 @@ class NodeCache:
         with self._lock:
             if self._entries.get(entry.record.use) is entry and entry.is_whole:
                 entry.record = replace(entry.record, is_durable=True)
-                self._write(entry)
+                with suppress(OSError):  # a full disk; after a power cut it is made again
+                    self._write(entry)
 
     def _keep_part(self, entry: _Entry) -> None:
         """Of a tree, for the next who wants it."""

@@ -111,8 +111,8 @@ class EnvironmentBuilder:
     environ: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
 
     def features(self) -> dict[str, str]:
-        told = f"uv {self.uv.detail}" if self.uv.path else f"none: {self.uv.detail}"
-        return {"environments": told, "pythons": versions(self._usable())}
+        feature = f"uv {self.uv.detail}" if self.uv.path else f"none: {self.uv.detail}"
+        return {"environments": feature, "pythons": versions(self._usable())}
 
     def prepare(
         self, task: TaskSpec, site: BuildSite, write: Callable[[bytes], None], cancellation: Cancellation
@@ -298,10 +298,10 @@ def _failure(build: _Build, result: ProcessResult) -> HarchError:
     hint = "`harch logs ID --preparation` shows all that uv said"
     if result.timed_out:
         return HarchError("E1120", f"the environment was not built within {BUILD_S_MAX / 60:.0f} minutes", hint=hint)
-    said = "; ".join(line.strip() for line in result.tail) or f"uv ended with exit code {result.exit_code}"
+    reason = "; ".join(line.strip() for line in result.tail) or f"uv ended with exit code {result.exit_code}"
     if result.exit_code == _OUT_OF_MEMORY_EXIT_CODE:
-        said = f"uv was killed; a build has the memory of its task, {build.task.memory_gb:g} GB. {said}"
-    return HarchError("E1120", f"the environment could not be built: {said}", hint=hint)
+        reason = f"uv was killed; a build has the memory of its task, {build.task.memory_gb:g} GB. {reason}"
+    return HarchError("E1120", f"the environment could not be built: {reason}", hint=hint)
 
 
 def _make_folder(path: Path, reserve: Reserve) -> None:

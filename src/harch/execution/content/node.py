@@ -1,4 +1,4 @@
-"""What does this node have for its tasks, and how do they get it? The agent's door to content, caches and kept files.
+"""What does this node have for its tasks, and how do they get it? The agent's caches, tools and kept files.
 
 The hub is spoken to, and what speaks to it is loaded, when the first task needs something: agents of nodes that run
 plain commands stay as small as they were.
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     import httpx
 
     from harch.content.packing import PackedFolder
-    from harch.execution.content.door import HubDoor
+    from harch.execution.content.hub_client import HubClient
     from harch.execution.content.preparing import TaskReport
 
-FILES_PATIENCE_S = 30.0  # somebody waits for the answer
+FILES_RETRY_S_MAX = 30.0  # somebody waits for the answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,14 +156,14 @@ class NodeContent:
         from harch.execution.content.artifacts import keep_artifacts
 
         return keep_artifacts(
-            work, wanted, self._connect(key.workload_id, cancellation, patience_s=float("inf")), cancellation
+            work, wanted, self._connect(key.workload_id, cancellation, retry_s_max=float("inf")), cancellation
         )
 
     def snapshot(self, key: TaskKey, work: Path, path: str, cancellation: Cancellation) -> PackedFolder:
         """Raises HarchError and Cancelled."""
         from harch.execution.content.work_files import snapshot
 
-        hub = self._connect(key.workload_id, cancellation, patience_s=FILES_PATIENCE_S)
+        hub = self._connect(key.workload_id, cancellation, retry_s_max=FILES_RETRY_S_MAX)
         return snapshot(work, path, hub, cancellation)
 
     def place(
@@ -172,7 +172,7 @@ class NodeContent:
         """Returns (bytes, files). Raises HarchError and Cancelled."""
         from harch.execution.content.work_files import place
 
-        hub = self._connect(key.workload_id, cancellation, patience_s=FILES_PATIENCE_S)
+        hub = self._connect(key.workload_id, cancellation, retry_s_max=FILES_RETRY_S_MAX)
         return place(work, path, ref, digest, hub, cancellation)
 
     def close(self) -> None:
@@ -185,18 +185,18 @@ class NodeContent:
         workload_id: str,
         cancellation: Cancellation,
         note: Callable[[str], None] = lambda text: None,
-        patience_s: float | None = None,
-    ) -> HubDoor:
-        from harch.execution.content.door import PATIENCE_S, HubDoor, connect
+        retry_s_max: float | None = None,
+    ) -> HubClient:
+        from harch.execution.content.hub_client import RETRY_S_MAX, HubClient, connect
 
         with self._lock:
             if self._client is None:
                 self._client = connect(self._config.hub_url, self._config.api_key)
-        return HubDoor(
+        return HubClient(
             self._client,
             workload_id,
             cancellation,
             note=note,
-            patience_s=PATIENCE_S if patience_s is None else patience_s,
+            retry_s_max=RETRY_S_MAX if retry_s_max is None else retry_s_max,
             monotonic_s=self._clock.monotonic_s,
         )

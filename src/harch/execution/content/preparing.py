@@ -22,8 +22,8 @@ from harch.execution.admission import Premises, check_tags
 from harch.execution.content.cache import CacheKind, CacheUse, Make, NodeCache, Reserve
 from harch.execution.content.cancellation import Cancellation
 from harch.execution.content.copying import copy_tree
-from harch.execution.content.door import HubDoor
 from harch.execution.content.environments import BuildSite, EnvironmentBuilder
+from harch.execution.content.hub_client import HubClient
 from harch.execution.images.prepared import PreparedImage
 from harch.execution.images.store import HeldImage, ImageStore
 from harch.execution.images.tools import Hooks
@@ -48,13 +48,13 @@ class TaskReport(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Preparer:
-    """Of one node. `connect` opens the hub's door on behalf of one task."""
+    """Of one node. `connect` speaks to the hub on behalf of one task."""
 
     premises: Premises
     cache: NodeCache
     environments: EnvironmentBuilder
     images: ImageStore
-    connect: Callable[[str, Cancellation, Callable[[str], None]], HubDoor]
+    connect: Callable[[str, Cancellation, Callable[[str], None]], HubClient]
 
     def prepare(
         self,
@@ -84,7 +84,7 @@ class _Run:
     report: TaskReport
     cancellation: Cancellation
     uses: list[CacheUse]
-    hub: HubDoor
+    hub: HubClient
     readable: list[str] = field(default_factory=list)
 
     def run(self) -> PreparedContent:

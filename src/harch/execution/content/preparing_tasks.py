@@ -30,7 +30,7 @@ from harch.execution.spool import TaskLogSpool
 from harch.execution.taskdir import TaskDir
 from harch.workloads.lifecycle import ExitReason
 
-TELL_S = 2.0
+REPORT_S = 2.0
 LOOK_S = 0.5  # at leases: the event loop's timers stand still while the machine sleeps, and leases do not
 CLOSE_S_MAX = 2.0
 LOG_SEGMENT_BYTES, LOG_SEGMENTS_MAX = 1024 * 1024, 4
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 class PreparingEvents(Protocol):
     """What becomes of a task that was prepared: exactly one of `prepared` and `not_started`, on the event loop."""
 
-    def told(self, message: TaskPreparing) -> None: ...
+    def progressed(self, message: TaskPreparing) -> None: ...
 
     def prepared(self, task: TaskSpec, task_dir: TaskDir, content: PreparedContent) -> None: ...
 
@@ -73,7 +73,7 @@ class PreparingTasks:
         self._tasks: dict[TaskKey, _Preparing] = {}
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
-        self._tell_at_s = 0.0
+        self._report_at_s = 0.0
 
     def __contains__(self, key: TaskKey) -> bool:
         return key in self._tasks
@@ -136,7 +136,7 @@ class PreparingTasks:
             one.ends_as = outcome
         if one.is_paused and one.ends_as is None:
             one.step, one.detail = "paused", ""
-            self._tell(one)
+            self._report(one)
         else:
             self._end(one)
 
@@ -156,16 +156,16 @@ class PreparingTasks:
             if one.lease is not None and one.lease.must_stop(self._clock.boot_s()):
                 self.stop(one.task.key, ExitReason.LEASE_ENDED, "its lease ended before it started")
         now_s = self._clock.monotonic_s()
-        if now_s >= self._tell_at_s:
-            self._tell_at_s = now_s + TELL_S
+        if now_s >= self._report_at_s:
+            self._report_at_s = now_s + REPORT_S
             for one in self._tasks.values():
-                self._tell(one)
+                self._report(one)
         if self._tasks:
             self._timer = self._loop.call_later(LOOK_S, self._look)
 
-    def _tell(self, one: _Preparing) -> None:
+    def _report(self, one: _Preparing) -> None:
         if one.step and self._tasks.get(one.task.key) is one:
-            self._events.told(TaskPreparing(key=one.task.key, step=one.step, detail=one.detail))
+            self._events.progressed(TaskPreparing(key=one.task.key, step=one.step, detail=one.detail))
 
     # In the threads
 
@@ -180,7 +180,7 @@ class PreparingTasks:
         try:
             spool = TaskLogSpool(str(one.task_dir.preparation_log), LOG_SEGMENT_BYTES, LOG_SEGMENTS_MAX)
             with contextlib.closing(spool):
-                report = _Report(one, spool, lambda: self._soon(self._tell, one))
+                report = _Report(one, spool, lambda: self._soon(self._report, one))
                 try:
                     return self._content.prepare(one.task, one.task_dir, one.cgroups, report, one.cancellation)
                 except (HarchError, OSError) as error:
@@ -205,13 +205,13 @@ class PreparingTasks:
 class _Report:
     """What the thread of one task says, in the log and to the hub."""
 
-    def __init__(self, one: _Preparing, spool: TaskLogSpool, tell: Callable[[], None]) -> None:
-        self._one, self._spool, self._tell = one, spool, tell
+    def __init__(self, one: _Preparing, spool: TaskLogSpool, announce: Callable[[], None]) -> None:
+        self._one, self._spool, self._announce = one, spool, announce
         self._lock = threading.Lock()
 
     def step(self, name: str) -> None:
         self._one.detail, self._one.step = "", name
-        self._tell()
+        self._announce()
 
     def detail(self, text: str) -> None:
         self._one.detail = text

@@ -69,7 +69,7 @@ def own_python() -> Python:
 def find_pythons(environ: Mapping[str, str]) -> list[Python]:
     """Every CPython that answers, once for each installation."""
     with ThreadPoolExecutor(QUERIES_AT_ONCE) as pool:
-        answers = list(pool.map(_ask, _candidates(environ)))
+        answers = list(pool.map(_query, _candidates(environ)))
     found = {one.executable: one for one in answers if one is not None and one.implementation == "cpython"}
     return sorted(found.values(), key=lambda one: (one.numbers, one.executable))
 
@@ -98,7 +98,7 @@ def _interpreters_in(folder: str) -> list[str]:
     return [os.path.join(folder, name) for match, name in matches if match and int(match[1]) >= MINOR_MIN]
 
 
-def _ask(executable: str) -> Python | None:
+def _query(executable: str) -> Python | None:
     try:
         answer = subprocess.run(
             [executable, "-I", "-S", "-c", _QUERY],

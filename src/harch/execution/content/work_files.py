@@ -16,7 +16,7 @@ from harch.content.exchange import download, read_tree, upload
 from harch.content.model import ENTRIES_MAX, TREE_BYTES_MAX, path_problem
 from harch.content.packing import OutsideLinks, PackedFolder, pack, scan
 from harch.execution.content.cancellation import Cancellation
-from harch.execution.content.door import HubDoor
+from harch.execution.content.hub_client import HubClient
 
 
 def check_path(path: str) -> str:
@@ -54,7 +54,7 @@ def link_in_the_way(path: str) -> HarchError:
     return HarchError("E1111", sentence, hint="name the folder that the link leads to")
 
 
-def snapshot(work: Path, path: str, hub: HubDoor, cancellation: Cancellation) -> PackedFolder:
+def snapshot(work: Path, path: str, hub: HubClient, cancellation: Cancellation) -> PackedFolder:
     """What is there now, at the hub. Raises E1111, E1106 for what cannot be packed, and what the hub says."""
     path = check_path(path)
     if not exists(work, path):
@@ -72,7 +72,7 @@ def snapshot(work: Path, path: str, hub: HubDoor, cancellation: Cancellation) ->
     return packed
 
 
-def place(work: Path, path: str, ref: str, digest: str, hub: HubDoor, cancellation: Cancellation) -> tuple[int, int]:
+def place(work: Path, path: str, ref: str, digest: str, hub: HubClient, cancellation: Cancellation) -> tuple[int, int]:
     """Puts a tree of the hub there, over what has the same names; returns (bytes, files). Raises E1111 and E1113."""
     path = check_path(path)
     remote = hub.chunks(ref)

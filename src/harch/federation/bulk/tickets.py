@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -33,26 +34,27 @@ class _Ticket(Struct, frozen=True):
 
 
 class TicketRegistry:
-    """The tickets that this hub has issued and that still hold. Not for several threads at once."""
+    """The tickets that this hub has issued and that still hold. Not for several threads at once.
+
+    Nobody says when a transfer has ended for good, so where there are too many, the one that was not shown for longest
+    goes: first of the same hub, then of the hub that has most. A transfer that goes on needs another one then.
+    """
 
     def __init__(self, entropy: Callable[[int], bytes]) -> None:
         self._entropy = entropy
-        self._tickets: dict[bytes, _Ticket] = {}
+        self._tickets: dict[bytes, _Ticket] = {}  # by their last use
 
     def __len__(self) -> int:
         return len(self._tickets)
 
     def issue(self, hub_id: str, grant: BulkGrant, *, now: datetime, valid_for: timedelta = VALID_FOR) -> bytes:
-        """Raises E1140 if there are too many already."""
-        self._expire(now)
-        of_peer = sum(ticket.hub_id == hub_id for ticket in self._tickets.values())
-        if len(self._tickets) >= TICKETS_MAX or of_peer >= TICKETS_PER_PEER_MAX:
-            raise HarchError(
-                "E1140",
-                f"{hub_id} has {of_peer} transfers under way, all hubs together {len(self._tickets)}",
-                hint="try again when some have ended",
-                retry_after_s=30,
-            )
+        for name in [name for name, ticket in self._tickets.items() if now >= ticket.expires_at]:
+            del self._tickets[name]
+        owned = Counter(ticket.hub_id for ticket in self._tickets.values())
+        if owned[hub_id] >= TICKETS_PER_PEER_MAX:
+            self._drop_one_of(hub_id)
+        elif len(self._tickets) >= TICKETS_MAX:
+            self._drop_one_of(owned.most_common(1)[0][0])
         name = self._entropy(TICKET_BYTES)
         self._tickets[name] = _Ticket(hub_id, grant, now + valid_for)
         return name
@@ -62,12 +64,12 @@ class TicketRegistry:
         ticket = self._tickets.get(name)
         if ticket is None or ticket.hub_id != hub_id or now >= ticket.expires_at:
             raise HarchError("E1140", f"{hub_id} shows a ticket that does not hold", hint="request a new one")
+        self._tickets[name] = self._tickets.pop(name)
         return ticket.grant
 
     def revoke(self, name: bytes) -> None:
         """The transfer has ended, or may not go on."""
         self._tickets.pop(name, None)
 
-    def _expire(self, now: datetime) -> None:
-        for name in [name for name, ticket in self._tickets.items() if now >= ticket.expires_at]:
-            del self._tickets[name]
+    def _drop_one_of(self, hub_id: str) -> None:
+        del self._tickets[next(name for name, ticket in self._tickets.items() if ticket.hub_id == hub_id)]

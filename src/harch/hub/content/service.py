@@ -143,7 +143,7 @@ class HubContent:
         return await self._threads.run(lambda: self._read(found, ids))
 
     def _read(self, found: Readable, ids: Sequence[bytes]) -> bytes:
-        foreign = set(ids) - self._store.ids_of(found.tenant, found.digest)
+        foreign = self._store.outside(found.tenant, found.digest, ids)
         if foreign:
             raise HarchError(
                 "E1102",

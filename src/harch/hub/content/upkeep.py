@@ -77,9 +77,7 @@ class ContentUpkeep:
         for data_id in plan.expired:
             self._jobs.post(ev.DataRemoved(data_id, self._hub_id, "its retention has ended"))
         for hold in plan.released:
-            await asyncio.to_thread(self._store.release, hold.tenant, hold.holder)
-        for tenant in {hold.tenant for hold in plan.released}:  # it may have to go because it may not be here
-            await asyncio.to_thread(self._store.scrub, tenant)
+            await self._remove(hold.tenant, hold.holder, hold.digest)
         for data_id in plan.departed:
             self._jobs.post(ev.DataMoved(data_id, self._hub_id, False))
         if plan.released or self._clock.monotonic_s() >= self._collect_at_s:
@@ -130,8 +128,21 @@ class ContentUpkeep:
             for hold in holds:
                 data_id = hold.holder.removeprefix(DATA_HOLDER)
                 if data_id in told.removed and data_id not in entries:
-                    await asyncio.to_thread(self._store.release, hold.tenant, hold.holder)
-                    await asyncio.to_thread(self._store.scrub, hold.tenant)
+                    await self._remove(hold.tenant, hold.holder, hold.digest)
+
+    async def _remove(self, tenant: str, holder: str, digest: str) -> None:
+        """Off the disk at once: mostly it goes because it may not be here."""
+
+        def release_and_scrub() -> None:
+            try:
+                names = self._store.ids_of(tenant, digest)
+            except HarchError as error:  # its manifest is damaged: what is left of it goes with the next collection
+                _log.warning("the files of %s cannot be listed: %s", holder, error.message)
+                names = frozenset()
+            self._store.release(tenant, holder)
+            self._store.scrub(tenant, names)
+
+        await asyncio.to_thread(release_and_scrub)
 
     def _idle(self, holds: Sequence[Hold], now: datetime) -> list[ContentHold]:
         """Counted anew after a restart: then it stays a little longer."""

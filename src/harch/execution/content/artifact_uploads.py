@@ -28,18 +28,18 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Keeping:
+class _Upload:
     started_at: datetime | None
     cancellation: Cancellation = field(default_factory=Cancellation)
 
 
-class ArtifactKeeper:
+class ArtifactUploads:
     """Needs a running event loop, and is used from it only."""
 
     def __init__(self, content: NodeContent, report: Callable[[TaskDir, TaskEnded], None]) -> None:
         self._content, self._report = content, report
         self._loop = asyncio.get_running_loop()
-        self._at_work: dict[TaskKey, _Keeping] = {}
+        self._at_work: dict[TaskKey, _Upload] = {}
 
     def __contains__(self, key: TaskKey) -> bool:
         return key in self._at_work
@@ -57,7 +57,7 @@ class ArtifactKeeper:
             return
         spec = task_dir.launch_spec()
         work = Path(spec.cwd) if spec is not None else task_dir.work
-        one = self._at_work[end.key] = _Keeping(started_at)
+        one = self._at_work[end.key] = _Upload(started_at)
         arguments = (one, task_dir, end, work, wanted)
         threading.Thread(target=self._keep, args=arguments, daemon=True, name="harch-artifacts").start()
 
@@ -70,7 +70,7 @@ class ArtifactKeeper:
         for one in tasks.values():
             one.cancellation.cancel()
 
-    def _keep(self, one: _Keeping, task_dir: TaskDir, end: TaskEnded, work: Path, wanted: tuple[Artifact, ...]) -> None:
+    def _keep(self, one: _Upload, task_dir: TaskDir, end: TaskEnded, work: Path, wanted: tuple[Artifact, ...]) -> None:
         try:
             kept = self._content.keep_artifacts(end.key, work, wanted, one.cancellation)
         except Cancelled:
@@ -81,7 +81,7 @@ class ArtifactKeeper:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the agent has ended
             self._loop.call_soon_threadsafe(self._kept, one, task_dir, end, kept)
 
-    def _kept(self, one: _Keeping, task_dir: TaskDir, end: TaskEnded, kept: ArtifactsKept) -> None:
+    def _kept(self, one: _Upload, task_dir: TaskDir, end: TaskEnded, kept: ArtifactsKept) -> None:
         if self._at_work.get(end.key) is not one:
             return
         with contextlib.suppress(OSError):  # a full disk; the next agent would upload what is missing, which is nothing

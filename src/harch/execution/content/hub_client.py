@@ -24,7 +24,7 @@ from harch.wire.content import ChunksStored, TransferView, TreeView
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 60.0  # the hub may have to read a whole batch from a bucket
 CONNECTIONS_MAX = 32
-PATIENCE_S = 600.0  # without one answer; a hub that is started again is back long before
+RETRY_S_MAX = 600.0  # without one answer; a hub that is started again is back long before
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.1, 5.0
 POLL_S = 1.0  # while the hub fetches something from another one
 ANSWER_BYTES_MAX = 2 * BATCH_BYTES_MAX
@@ -54,7 +54,7 @@ def http_url(hub_url: str) -> str:
     return f"{scheme}://{parts.netloc}{parts.path.rstrip('/').removesuffix(_CONNECT_PATH)}"
 
 
-class HubDoor:
+class HubClient:
     """The content routes of the hub, on behalf of one workload. `note` hears, once, that the hub does not answer."""
 
     def __init__(
@@ -64,11 +64,11 @@ class HubDoor:
         cancellation: Cancellation,
         *,
         note: Callable[[str], None] = lambda text: None,
-        patience_s: float = PATIENCE_S,
+        retry_s_max: float = RETRY_S_MAX,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._client, self._workload_id, self._cancellation = client, workload_id, cancellation
-        self._note, self._patience_s, self._monotonic_s = note, patience_s, monotonic_s
+        self._note, self._retry_s_max, self._monotonic_s = note, retry_s_max, monotonic_s
         self._failing_since_s: float | None = None
         self._lock = threading.Lock()
 
@@ -85,7 +85,7 @@ class HubDoor:
                 raise HarchError("E1113", f"{data_id} does not come from hub {view.source_hub}: {view.error}")
             if view.bytes_done > best:
                 best, since_s = view.bytes_done, self._monotonic_s()
-            elif self._monotonic_s() - since_s > self._patience_s:
+            elif self._monotonic_s() - since_s > self._retry_s_max:
                 raise HarchError("E1113", f"{data_id} has stopped coming from hub {view.source_hub}")
             progress(view)
             self._cancellation.sleep(POLL_S)
@@ -163,14 +163,14 @@ class HubDoor:
             since_s = self._failing_since_s = now_s if self._failing_since_s is None else self._failing_since_s
         if is_first:
             self._note(f"{failure.message}; trying again")
-        if now_s - since_s >= self._patience_s:
+        if now_s - since_s >= self._retry_s_max:
             raise failure
 
 
 class HubChunks:
     """The `ChunkDoor` of an agent."""
 
-    def __init__(self, hub: HubDoor, ref: str) -> None:
+    def __init__(self, hub: HubClient, ref: str) -> None:
         self._hub, self._ref = hub, ref
 
     def missing(self, ids: Sequence[bytes]) -> list[bytes]:
