@@ -13,7 +13,7 @@ import argparse
 import itertools
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ TO_ALL = (
     "--may-cross-borders",
     *PLAIN,
 )
+UNENCRYPTED = {"encrypt_at_rest": False, "encrypt_in_transit": False}
 WITHIN_S = 60.0
 UPKEEP_WITHIN_S = 100.0  # hubs look at what they keep once a minute
 LINGER_S = 5.0
@@ -62,7 +63,14 @@ def measure(verdict: Verdict, chosen: argparse.Namespace) -> None:
         borders.prepare()
         borders.check_that_it_works_at_home()
         attempts = borders.attempts
-        for tried in (borders.api, borders.commands, borders.work, borders.caches, borders.retagged):
+        for tried in (
+            borders.api,
+            borders.commands,
+            borders.work,
+            borders.caches,
+            borders.relabelled,
+            borders.retagged,
+        ):
             tried()
         bytes_borders_peer.attack(attempts, fleet, HOSTILE, borders.home, borders.abroad, borders.secrets)
         borders.look_for_copies()
@@ -80,6 +88,7 @@ class Borders:
         self.secrets: list[Held] = []
         self._noise = Noise(seed)
         self._own, self._theirs = client_of(home), client_of(abroad)
+        self._agent_abroad = abroad.home / f"{abroad.hub_id}-agent"
 
     # What there is
 
@@ -125,7 +134,7 @@ class Borders:
         user = self._key("user")
         theirs = {"admin": self._theirs, "user": client_of(self.abroad, user)}
         there = self._theirs.data.add(
-            "there", tag={"process_in": ["SN"], "rest_in": ["SN"], "encrypt_at_rest": False}, content=self._sent_there()
+            "there", tag={"process_in": ["SN"], "rest_in": ["SN"], **UNENCRYPTED}, content=self._sent_there()
         )
         for secret, (who, client) in itertools.product(self.secrets, theirs.items()):
             names = (secret.id, secret.name, secret.digest, f"data:{secret.id}", f"image:{secret.name}")
@@ -141,7 +150,7 @@ class Borders:
                 f"{who} fetches chunks of {secret.name} as if they were of another tree",
                 lambda c=client, s=secret: c.content.fetch(there.id, encode_ids(s.ids)),
             )
-            tag = {"process_in": ["SN"], "rest_in": ["SN"], "encrypt_at_rest": False, "encrypt_in_transit": False}
+            tag = {"process_in": ["SN"], "rest_in": ["SN"], **UNENCRYPTED}
             self._try(
                 "API",
                 f"{who} registers {secret.name} abroad by its digest",
@@ -182,7 +191,7 @@ class Borders:
                 self._submit(self.home, submitted, {"countries_allowed": countries, **how})
             self._submit(self.abroad, submitted, {"data": [secret.id]})
             self._submit(self.abroad, submitted, {"image": f"data:{secret.id}"})
-        filling = self._fill_home()
+        filling = self._fill(self.home)
         for secret in self.secrets:
             for how in ({"data": [secret.id]}, {"data": [secret.name, "travels"]}):
                 self._submit(self.home, submitted, how)
@@ -219,23 +228,65 @@ class Borders:
             got = self.abroad.harch("run", "--country", "SN", "--no-code", "--", *spy)
             leaked = any(mark.decode("latin-1") in got.stdout for mark in passed[-1].marks) or len(got.stdout) > MB // 2
             self.attempts.note("caches", f"other work reads {name}", "read" if leaked else "nothing", succeeded=leaked)
-        began_s = time.monotonic()
-        while any(map(self._is_there, passed)) and time.monotonic() < began_s + UPKEEP_WITHIN_S:
-            time.sleep(1)
-        print(f"  data that passes was gone from the hub abroad after {time.monotonic() - began_s:.0f} s")
+        self._wait_until_gone(passed)
         for held in passed:
             self.attempts.note(
                 "caches", f"{held.name} stays at the hub", "looked", succeeded=bool(self._is_there(held))
             )
-            places = [place for mark in held.marks for place in holds_bytes(self.abroad.home / "dakar-agent", mark)]
+            places = [place for mark in held.marks for place in holds_bytes(self._agent_abroad, mark)]
             self.attempts.note("caches", f"{held.name} stays at the node: {places}", "looked", succeeded=bool(places))
 
+    def relabelled(self) -> None:
+        """The same files once more, under a name or in a place that carries another tag."""
+        loose = {"process_in": ["MA", "SN"], "rest_in": ["MA", "SN"], "may_cross_borders": True, **UNENCRYPTED}
+        for secret in self.secrets:
+            self._relabel(f"{secret.name} with a looser tag", {"tag": loose, "content": secret.digest}, "data")
+            as_code = {"kind": "code", "content": secret.digest, "countries": ["SN"]}
+            self._relabel(f"{secret.name} as code for SN", as_code, "code")
+        filling = self._fill(self.abroad)
+        body = {"name": "between", "command": ["sleep", "300"], "countries_allowed": ["MA", "SN"]}
+        between = self._theirs.workloads.submit({**body, "resources": {"gpus": 1}}).id
+        self._until(lambda: self._theirs.workloads.get(between).status == "running", "work of SN that runs in MA")
+        for secret in self.secrets:
+            what = f"{secret.name} placed into work of SN, and copied from there"
+            try:
+                self._own.workloads.place_files(between, f"in/{secret.name}", secret.digest)
+            except HarchError as error:
+                self.attempts.note("relabelled", what, error.code, succeeded=False)
+            else:
+                self._typed(self.abroad, "cp", f"between:in/{secret.name}", str(self.folder / f"placed-{secret.name}"))
+        for work_id in (between, *filling):
+            self._theirs.workloads.stop(work_id)
+
+    def _relabel(self, what: str, fields: Mapping[str, Any], how: str) -> None:
+        """Registers it at home, and has work abroad read it."""
+        name = f"mine-{self.attempts.total}"
+        with self.home.client() as client:
+            answer = client.post("/v1/data", json={"name": name, **fields})
+        if not answer.is_success:
+            code = answer.json().get("error", {}).get("code", str(answer.status_code))
+            self.attempts.note("relabelled", what, code, succeeded=False)
+            return
+        data_id = answer.json()["id"]
+        reads = {"data": [data_id]} if how == "data" else {"code": data_id}
+        body = {"name": name, "command": ["ls"], "countries_allowed": ["SN"], **reads}
+        try:
+            work_id = self._own.workloads.submit(body).id
+        except HarchError as error:
+            self.attempts.note("relabelled", what, error.code, succeeded=False)
+        else:
+            status = self._own.workloads.wait(work_id).status
+            self.attempts.note("relabelled", what, status, succeeded=status == "completed")
+        self._own.data.remove(data_id)
+
     def retagged(self) -> None:
-        """The tag is tightened while it is on its way."""
+        """The tag is tightened while it is on its way, or when it has long been there."""
+        moving = []
         for number in range(RETAGGED):
             name = f"moves-{number}"
             self._add(name, self._filled(name, RETAGGED_MB * MB), *TRAVELS)
-            held = held_at(self.home, name, "dataset on its way", self.folder / "files" / name)
+            held = held_at(self.home, name, "dataset on its way", self._place(name))
+            moving.append(held)
             body = {"name": f"reads-{name}", "command": ["sleep", "60"], "countries_allowed": ["SN"], "data": [name]}
             self._own.workloads.submit(body)
             self._until(lambda held=held: self._is_there(held) > 0, f"{name} on its way")  # type: ignore[misc]
@@ -243,20 +294,35 @@ class Borders:
             self._do(self.home, "data", "tag", name, *STAYS)
             time.sleep(1)
             before = self._is_there(held)
-            if before == len(held.chunks):
-                print(f"  {name} had arrived before its tag was tightened")
             time.sleep(LINGER_S)
             after = self._is_there(held)
-            self.attempts.note(
-                "retagged", f"{name}: {before} chunks, then {after}", "stopped", succeeded=after > before
-            )
-            self._try("retagged", f"tree of {name}", lambda held=held: tree_of(self._theirs, held.id))
-            self._try(
-                "retagged",
-                f"chunks of {name}",
-                lambda held=held: self._theirs.content.fetch(held.id, encode_ids(held.ids[:9])),
-            )
-            print(f"  {name}: of {len(held.chunks)} chunks {before} were there when its tag was tightened, {after} are")
+            came = f"{after - before} of {len(held.chunks)} chunks came after that"
+            self.attempts.note("retagged", f"{name}: {came}", "looked", succeeded=after > before)
+            print(f"  {name}: {before} of {len(held.chunks)} chunks were there when its tag was tightened", flush=True)
+            self._read_abroad(held)
+        travels = held_at(self.home, "travels", "dataset that was there", self._place("travels"))
+        self._do(self.home, "data", "tag", "travels", *STAYS)
+        moving.append(travels)
+        self._read_abroad(travels)
+        self._wait_until_gone(moving)
+        for held in moving:
+            there = self._is_there(held)
+            what = f"{there} chunks of {held.name} that were there are there still"
+            self.attempts.note("retagged", what, "looked", succeeded=there > 0)
+            places = [place for mark in held.marks for place in holds_bytes(self._agent_abroad, mark)]
+            self.attempts.note("retagged", f"{held.name} is at the node: {places}", "looked", succeeded=bool(places))
+
+    def _read_abroad(self, held: Held) -> None:
+        self._try("retagged", f"tree of {held.name}", lambda: tree_of(self._theirs, held.id))
+        names = encode_ids(held.ids[:9])
+        self._try("retagged", f"chunks of {held.name}", lambda: self._theirs.content.fetch(held.id, names))
+
+    def _wait_until_gone(self, objects: Sequence[Held]) -> None:
+        began_s = time.monotonic()
+        while any(map(self._is_there, objects)) and time.monotonic() < began_s + UPKEEP_WITHIN_S:
+            time.sleep(1)
+        waited = f"{time.monotonic() - began_s:.0f} s"
+        print(f"  after {waited} {sum(map(self._is_there, objects))} of their chunks are abroad", flush=True)
 
     def look_for_copies(self) -> None:
         """In the stores of the other hubs, and on the disks of their nodes."""
@@ -294,11 +360,13 @@ class Borders:
                 self.attempts.note("work", what, "taken", succeeded=True)
             submitted.append((taken.id, what))
 
-    def _fill_home(self) -> list[str]:
-        gpus = int(self.home.summary()["gpus_free"])
+    def _fill(self, hub: LinkedHub) -> list[str]:
+        """All of its GPUs: what comes next waits, or goes elsewhere."""
+        client = self._own if hub is self.home else self._theirs
         body = {"modelled_duration_s": 600, "resources": {"gpus": 4}, "stay_home": True}
-        taken = [self._own.workloads.submit({"name": f"fills-{number}", **body}).id for number in range(gpus // 4)]
-        self._until(lambda: self.home.summary()["gpus_free"] == 0, "a home without free GPUs")
+        names = [f"fills-{self.attempts.total}-{number}" for number in range(int(hub.summary()["gpus_free"]) // 4)]
+        taken = [client.workloads.submit({"name": name, **body}).id for name in names]
+        self._until(lambda: hub.summary()["gpus_free"] == 0, f"{hub.hub_id} without free GPUs")
         return taken
 
     def _is_there(self, held: Held) -> int:

@@ -98,6 +98,23 @@ def test_chunks_arrive_whole_and_no_byte_of_them_twice_however_often_the_stream_
     assert received == sum(len(frame.payload) for frame in frames.values())
 
 
+@given(st.lists(st.lists(st.integers(1, 2**21), max_size=30), max_size=10), st.integers(0, 2**32))
+def test_a_sender_reads_the_same_requests_however_they_come(sizes: list[list[int]], seed: int) -> None:
+    rng = random.Random(seed)
+    wanted = [[ChunkRequest(rng.randbytes(32), size) for size in some] for some in sizes]
+    stream = encode_hello(HELLO) + b"".join(map(encode_requests, wanted))
+    session = SenderSession()
+    while stream:
+        count = rng.choice((1, 3, 50, 5_000))
+        session.feed(stream[:count])
+        stream = stream[count:]
+    read: list[ChunkRequest] = []
+    while batch := session.next_batch():
+        read += batch
+    assert session.hello == HELLO
+    assert read == [request for some in wanted for request in some]
+
+
 @settings(max_examples=200)
 @given(st.binary(max_size=400), st.integers(0, 300), st.integers(0, 2**32))
 def test_any_bytes_are_answered_by_a_fault_or_by_waiting_for_more(noise: bytes, at: int, seed: int) -> None:

@@ -19,7 +19,6 @@ DEFAULT_REGISTRY = "docker.io"  # what every tool of the trade reads where no re
 _DEFAULT_REGISTRY_ALIASES = frozenset({"index.docker.io", "registry-1.docker.io"})
 DEFAULT_NAMESPACE = "library"
 DEFAULT_TAG = "latest"
-REFERENCE_CHARS_MAX = 512
 NAME_CHARS_MAX = 255  # registry and repository together, as registries have it
 _HOST = re.compile(r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _REPOSITORY = re.compile(r"[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)*")
@@ -75,8 +74,6 @@ def parse_image(text: str) -> ImageReference:
     for scheme in _SCHEMES:
         if text.lower().startswith(scheme):
             raise _invalid(text, "is an address", f"leave out `{scheme}`")
-    if len(text) > REFERENCE_CHARS_MAX:
-        raise _invalid(text, f"is longer than {REFERENCE_CHARS_MAX} characters")
     rest, at, digest = text.partition("@")
     if at and not _DIGEST.fullmatch(digest):
         raise _invalid(text, "has a digest that is not `sha256:` and 64 hexadecimal digits")

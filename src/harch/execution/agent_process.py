@@ -236,6 +236,7 @@ async def _serve(config: AgentConfig, state: StateFolder, stop: asyncio.Event, s
     session = AgentSession(agent, hub_url=config.hub_url, api_key=config.api_key, say_hello=say_hello)
     talking = asyncio.create_task(session.run())
     waiting = asyncio.create_task(stop.wait())
+    tidying = asyncio.create_task(content.stay_tidy())
     try:
         await asyncio.wait({talking, waiting}, return_when=asyncio.FIRST_COMPLETED)
         if talking.done():
@@ -243,9 +244,9 @@ async def _serve(config: AgentConfig, state: StateFolder, stop: asyncio.Event, s
         elif config.stop_tasks_on_exit:
             await _stop_tasks(agent, session)
     finally:
-        for task in (talking, waiting):
+        for task in (talking, waiting, tidying):
             task.cancel()
-        await asyncio.gather(talking, waiting, return_exceptions=True)
+        await asyncio.gather(talking, waiting, tidying, return_exceptions=True)
         local.close()
         content.close()
         modelled.close()

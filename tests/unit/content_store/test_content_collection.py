@@ -224,7 +224,7 @@ def test_what_a_put_found_there_is_not_collected_before_it_commits(store: Conten
 
 
 def test_what_is_being_removed_counts_as_missing_for_a_put(
-    store: ContentStore, monkeypatch: pytest.MonkeyPatch
+    store: ContentStore, clock: SimClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The chunk is still in the index when somebody sends it, and is gone when that is committed."""
     (raw,) = noise()
@@ -233,6 +233,7 @@ def test_what_is_being_removed_counts_as_missing_for_a_put(
     sender = threading.Thread(target=lambda: answers.append(store.put("acme", frames_of(raw))))
 
     def late(*arguments: Any, **options: Any) -> None:
+        clock.jump(1)  # else a collection without grace would take what has just been sent, too
         sender.start()
         while not store._index._waiting:  # it has looked, and waits for its commit
             threading.Event().wait(0.001)

@@ -59,7 +59,7 @@ class Report:
 
 def prepare(task: TaskSpec, premises: Premises, cancellation: Cancellation | None = None) -> Report:
     nothing, report = cast(Any, Nothing()), Report()
-    preparer = Preparer(premises, nothing, nothing, nothing, lambda *_: nothing)
+    preparer = Preparer(premises, nothing, nothing, nothing, lambda *_: nothing, nothing)
     preparer.prepare(task, TaskDir(Path("/nonexistent")), [], report, cancellation or Cancellation(), [])
     return report
 

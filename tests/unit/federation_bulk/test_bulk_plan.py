@@ -39,8 +39,8 @@ def test_a_connection_has_a_window_requested_and_no_more() -> None:
 
 
 def test_towards_the_end_less_is_requested_so_that_all_end_together() -> None:
-    plan = FetchPlan(refs(32), connections=4, window_bytes=16 * MIB)
-    assert len(take(plan, 0)) == 4  # an eighth of all: half of a fair share
+    plan = FetchPlan(refs(64), connections=4, window_bytes=16 * MIB)
+    assert len(take(plan, 0)) == 8  # an eighth of all: half of a fair share
 
 
 def test_tiny_chunks_are_limited_by_their_number() -> None:

@@ -103,8 +103,20 @@ def test_beginnings_that_a_connection_did_not_come_to_are_given_back() -> None:
 
 def test_a_refusal_is_read_and_kept_short() -> None:
     session = ReceiverSession()
-    fill(session, encode_refused(BulkRefused(rule="ticket", reason="x" * 2_000, code="E1140")))
-    assert session.refused == BulkRefused(rule="ticket", reason="x" * 500, code="E1140")
+    fill(session, encode_refused(BulkRefused(rule="ticket", reason="x" * 2_000, code="E" * 90)))
+    assert session.refused == BulkRefused(rule="ticket", reason="x" * 500, code="E" * 16)
+
+
+def test_of_a_chunk_of_which_only_the_head_has_come_nothing_is_kept() -> None:
+    frame = raw_frame(raw_chunk(1, 5_000))
+    session = expecting(frame)
+    assert session.partial() is None
+    fill(session, chunk_record(frame)[:50])
+    assert session.partial() is None
+    fill(session, chunk_record(frame)[50:51])
+    partial = session.partial()
+    assert partial is not None
+    assert partial.begun == frame.payload[:1]
 
 
 _GOOD = raw_frame(raw_chunk(1, 3_000))

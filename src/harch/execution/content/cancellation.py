@@ -1,9 +1,10 @@
-"""How is work in threads called off? What waits is woken, what was begun is abandoned, and nobody polls."""
+"""How is work in threads called off, and how much of it goes on at once? Whoever waits is woken, and nobody polls."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, InvalidStateError, wait
 from typing import Any, TypeVar
@@ -77,3 +78,35 @@ class Cancellation:
         finally:
             with lock:
                 inside = False
+
+
+class Slots:
+    """So many at once; the others wait in turn."""
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._waiting: deque[Future[None]] = deque()
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def taken(self, cancellation: Cancellation) -> Iterator[None]:
+        """Raises Cancelled, at once."""
+        turn: Future[None] = Future()
+        with self._lock:
+            self._waiting.append(turn)
+            self._serve()
+        try:
+            cancellation.wait_for(turn)
+            yield
+        finally:
+            with self._lock:
+                if turn.done():
+                    self._free += 1
+                else:
+                    self._waiting.remove(turn)
+                self._serve()
+
+    def _serve(self) -> None:
+        while self._free and self._waiting:
+            self._free -= 1
+            self._waiting.popleft().set_result(None)

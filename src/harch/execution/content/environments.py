@@ -45,7 +45,7 @@ _PASSED = re.compile(
     r"|UV_INDEX_[A-Z0-9_]+_(USERNAME|PASSWORD)"
 )
 _OF_INDEXES = re.compile(r"UV_(DEFAULT_INDEX|INDEX|INDEX_URL|EXTRA_INDEX_URL|FIND_LINKS|NO_INDEX|INDEX_[A-Z0-9_]+)")
-_OUT_OF_MEMORY_EXIT_CODE = 137
+_KILLED_EXIT_CODES = (137, -9)  # alone, or with its guard
 _COMMON = ("--no-python-downloads", "--no-progress", "--color", "never")
 
 
@@ -135,7 +135,8 @@ class EnvironmentBuilder:
         readable = tuple(self._unseen(python.prefix))
         if is_own:
             path = site.private / "environment"
-            write(b"this environment is made of files of the code, so it is built for this task only\n")
+            why = "is made of files of the code" if site.may_rest else "may not rest here"
+            write(f"this environment {why}, so it is built for this task only\n".encode())
             self._with_packages(build, path)
             return PreparedEnvironment(str(path), (str(path), *readable))
         use = CacheUse(CacheKind.ENVIRONMENT, f"{tenant}/{self._key(build)}")
@@ -150,10 +151,10 @@ class EnvironmentBuilder:
         return [one for one, new in shows if not any(is_inside(path, prefix) for prefix in new for path in self.hidden)]
 
     def _unseen(self, *paths: str) -> list[str]:
-        """Those that the sandbox does not show already."""
+        """Those that the sandbox does not show already, by the names that they are called by and by their own."""
         visible = ("/usr", "/etc/ssl/certs", *self.sandbox.host.python)
-        real = dict.fromkeys(os.path.realpath(path) for path in paths if path)
-        return [path for path in real if os.path.exists(path) and not any(is_inside(path, one) for one in visible)]
+        names = dict.fromkeys(find(path) for path in paths if path for find in (os.path.abspath, os.path.realpath))
+        return [path for path in names if os.path.exists(path) and not any(is_inside(path, one) for one in visible)]
 
     def _key(self, build: _Build) -> str:
         python, environment = build.python, build.environment
@@ -242,7 +243,8 @@ class EnvironmentBuilder:
 
     def _needed(self, build: _Build) -> list[str]:
         certificates = (build.env.get("SSL_CERT_FILE", ""), build.env.get("SSL_CERT_DIR", ""))
-        return self._unseen(self.uv.path, build.python.prefix, *build.config, *certificates)
+        wheels = re.split("[, ]", build.env.get("UV_FIND_LINKS", ""))
+        return self._unseen(self.uv.path, build.python.prefix, *build.config, *certificates, *wheels)
 
     def _uv(self, build: _Build, place: Path, *arguments: str) -> None:
         work = str(build.site.work)
@@ -299,7 +301,7 @@ def _failure(build: _Build, result: ProcessResult) -> HarchError:
     if result.timed_out:
         return HarchError("E1120", f"the environment was not built within {BUILD_S_MAX / 60:.0f} minutes", hint=hint)
     reason = "; ".join(line.strip() for line in result.tail) or f"uv ended with exit code {result.exit_code}"
-    if result.exit_code == _OUT_OF_MEMORY_EXIT_CODE:
+    if result.exit_code in _KILLED_EXIT_CODES:
         reason = f"uv was killed; a build has the memory of its task, {build.task.memory_gb:g} GB. {reason}"
     return HarchError("E1120", f"the environment could not be built: {reason}", hint=hint)
 

@@ -6,6 +6,7 @@ plain commands stay as small as they were.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -15,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from harch.base.clock import Clock, machine_boot_id
+from harch.base.errors import InvariantBroken
 from harch.execution.admission import AgentConfig, Premises
 from harch.execution.content.cache import CacheKind, CacheUse, NodeCache
-from harch.execution.content.cancellation import Cancellation
+from harch.execution.content.cancellation import Cancellation, Slots
 from harch.execution.content.environments import EnvironmentBuilder, find_uv
 from harch.execution.content.kept_work import KeptWork
 from harch.execution.content.pythons import find_pythons, own_python
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
     from harch.execution.content.hub_client import HubClient
     from harch.execution.content.preparing import TaskReport
 
+TRANSFERS_AT_ONCE = 4  # each holds some batches of chunks in memory
+TIDY_S = 600.0
 FILES_RETRY_S_MAX = 30.0  # somebody waits for the answer
 
 
@@ -47,10 +51,11 @@ class NodeTools:
     """What was found on the node, in a thread, before the agent says hello."""
 
     environments: EnvironmentBuilder
-    images: ImageSupport
+    images: ImageStore
+    image_support: ImageSupport
 
     def features(self) -> dict[str, str]:
-        return {**self.environments.features(), **self.images.features()}
+        return {**self.environments.features(), **self.image_support.features()}
 
 
 class NodeContent:
@@ -70,7 +75,7 @@ class NodeContent:
         self.cache = NodeCache(state.content, trash, clock.now, boot_id=machine_boot_id(), bytes_max=config.cache_bytes)
         self.kept_work = KeptWork(state.kept_work, trash, clock.now, bytes_max=config.kept_work_bytes)
         self._tools: NodeTools | None = None
-        self._images: ImageStore | None = None
+        self._transfers = Slots(TRANSFERS_AT_ONCE)
         self._uses: dict[TaskKey, list[CacheUse]] = {}
         self._client: httpx.Client | None = None
         self._lock = threading.Lock()
@@ -80,8 +85,15 @@ class NodeContent:
         self.kept_work.open()
 
     def tidy(self) -> None:
-        """When every task of an earlier agent was looked at."""
+        """When every task of an earlier agent was looked at, and now and then."""
         self.cache.tidy()
+        self.kept_work.make_room()
+
+    async def stay_tidy(self) -> None:
+        """Until it is cancelled: what is too old goes also when no task comes or ends."""
+        while True:
+            await self._clock.sleep(TIDY_S)
+            await asyncio.to_thread(self.tidy)
 
     def find_tools(self) -> NodeTools:
         """Asks the programs of the node. Once, before anything is prepared."""
@@ -95,7 +107,7 @@ class NodeContent:
             hidden=self._premises.hidden,
         )
         support = find_support(self._sandbox)
-        self._images = ImageStore(
+        images = ImageStore(
             self._state.content / "unpacking",
             support,
             self._sandbox,
@@ -103,8 +115,8 @@ class NodeContent:
             settings_from(os.environ),
             os.environ,
         )
-        self._images.open()
-        self._tools = NodeTools(environments, support)
+        images.open()
+        self._tools = NodeTools(environments, images, support)
         return self._tools
 
     def prepare(
@@ -118,11 +130,12 @@ class NodeContent:
         """Fetches and builds what a task needs. Raises HarchError, OSError and Cancelled."""
         from harch.execution.content.preparing import Preparer
 
-        tools = self._tools or self.find_tools()
-        images = self._images
-        if images is None:
-            raise RuntimeError("the tools of the node were not looked for")
-        preparer = Preparer(self._premises, self.cache, tools.environments, images, self._connect)
+        tools = self._tools
+        if tools is None:
+            raise InvariantBroken("tools of the node are found before it gets tasks", task.key)
+        preparer = Preparer(
+            self._premises, self.cache, tools.environments, tools.images, self._connect, self._transfers
+        )
         uses: list[CacheUse] = []
         try:
             content = preparer.prepare(task, task_dir, cgroups, report, cancellation, uses)

@@ -20,7 +20,7 @@ from harch.content.model import ENTRIES_MAX, TREE_BYTES_MAX
 from harch.content.packing import pack, scan
 from harch.execution.admission import Premises, check_tags
 from harch.execution.content.cache import CacheKind, CacheUse, Make, NodeCache, Reserve
-from harch.execution.content.cancellation import Cancellation
+from harch.execution.content.cancellation import Cancellation, Slots
 from harch.execution.content.copying import copy_tree
 from harch.execution.content.environments import BuildSite, EnvironmentBuilder
 from harch.execution.content.hub_client import HubClient
@@ -55,6 +55,7 @@ class Preparer:
     environments: EnvironmentBuilder
     images: ImageStore
     connect: Callable[[str, Cancellation, Callable[[str], None]], HubClient]
+    transfers: Slots
 
     def prepare(
         self,
@@ -192,7 +193,9 @@ class _Run:
         reserve(root.size_bytes)
         count = _Progress(self.report, self.cancellation, root.size_bytes)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        download(entries, folder, remote, progress=count, read_only=read_only)
+        self.report.detail("waits for other transfers")
+        with self.node.transfers.taken(self.cancellation):
+            download(entries, folder, remote, progress=count, read_only=read_only)
         self.report.write(f"fetched {root.files} files, {root.size_bytes / MB:.1f} MB\n".encode())
 
     def _coming(self, view: TransferView) -> None:
