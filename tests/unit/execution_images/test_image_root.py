@@ -49,6 +49,15 @@ def view(work: Path, image: Path | None, **changes: object) -> SandboxView:
     return SandboxView(**{**fields, **changes})  # type: ignore[arg-type]
 
 
+def test_what_lies_behind_a_link_is_not_of_the_image(image: Path, tmp_path: Path) -> None:
+    (tmp_path / "passwd").touch()
+    (image / "out").symlink_to(tmp_path)
+    root = RootFs(str(image))
+    assert root.mode_of("/out/passwd") is None
+    assert root.mode_of("/out") is not None
+    assert not root.is_folder("/out")
+
+
 def test_a_folder_that_the_image_has_is_mounted_on(image: Path) -> None:
     assert plan(image, ("/var/lib", True), ("/etc/hosts", False)).replaced == ()
 
@@ -117,7 +126,8 @@ def test_mounts_that_the_node_has_not_need_no_mount_point() -> None:
 
 def test_a_task_in_an_image_gets_nothing_that_the_machine_has_installed(image: Path, tmp_path: Path) -> None:
     host = HostLayout((("/lib", "usr/lib"),), ("/opt/python",))
-    words = bubblewrap_arguments(host, view(tmp_path, image))
+    words = bubblewrap_arguments(host, view(tmp_path, image, hidden=("/usr/state",)))
+    assert "/usr/state" not in words, "there is nothing to hide"
     shown = {source for option, source in pairwise(words) if option.endswith("bind")}
     assert not {"/usr", "/opt/python"} & shown
     assert "usr/lib" not in words
