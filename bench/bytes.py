@@ -21,6 +21,7 @@ def main() -> None:
     options.add_argument("--parts", nargs="+", choices=tuple(PARTS), default=tuple(PARTS), help="what to measure")
     options.add_argument("--megabytes", type=int, default=500, help="of the folders of `dedupe` and `ingest`")
     options.add_argument("--rounds", type=int, default=9, help="of `dedupe`")
+    options.add_argument("--kills", type=int, default=100, help="rounds of `kills`")
     options.add_argument("--seed", type=int, default=1)
     chosen = options.parse_args()
     verdict = Verdict("bytes")

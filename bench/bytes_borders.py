@@ -74,6 +74,7 @@ def measure(verdict: Verdict, chosen: argparse.Namespace) -> None:
             tried()
         bytes_borders_peer.attack(attempts, fleet, HOSTILE, borders.home, borders.abroad, borders.secrets)
         borders.look_for_copies()
+        borders.relabelled()
         attempts.show()
     ATTEMPTS.met(verdict, attempts.total)
     SUCCEEDED.met(verdict, len(attempts.successes))
@@ -355,6 +356,7 @@ class Borders:
             taken = client.workloads.submit(body)
         except HarchError as error:
             self.attempts.note("work", what, error.code, succeeded=False)
+            print(f"DEBUG {what}: {error.code} {error.message}") if error.code == "E0201" else None
         else:
             if hub is not self.home:
                 self.attempts.note("work", what, "taken", succeeded=True)

@@ -37,7 +37,7 @@ class Capability:
 
 
 def _bubblewrap_fails() -> str:
-    from harch.execution.sandbox import choose
+    from harch.execution.isolation.sandbox import choose
 
     with tempfile.TemporaryDirectory() as folder:
         chosen = choose("auto", Path(folder))
@@ -74,7 +74,7 @@ def _tmpfs_fails() -> str:
 
 
 def _cgroup_fails(controller: str) -> str:
-    from harch.execution import cgroups
+    from harch.execution.isolation import cgroups
 
     found = cgroups.detect("probe")
     told = found.features()[f"{controller}_limit"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import socket
+import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -19,13 +21,24 @@ from harch.content.frames import ChunkFrame, Codec, chunk_id
 from harch.content.model import ChunkRef
 from harch.federation.bulk.fetch import FetchSettings, TransferReport, fetch
 from harch.federation.bulk.limits import BulkLimits, TransferClass
+from harch.federation.bulk.protocol import (
+    BULK_VERSION,
+    BulkHello,
+    BulkRefused,
+    ChunkRequest,
+    ReceiverSession,
+    encode_hello,
+)
 from harch.federation.bulk.server import BulkServer
+from harch.federation.bulk.sockets import TlsContexts
 from harch.federation.bulk.tickets import BulkGrant, TicketRegistry
 from harch.federation.identity.authority import make_federation
 from harch.federation.identity.hub_identity import HubIdentity
+from harch.federation.links.frames import PROTOCOL_VERSION, LinkHello
 from harch.testing.ports import free_ports
 
 HOST = "127.0.0.1"
+WITHIN_S = 20.0
 QUICK = FetchSettings(give_up_s=3.0, silence_s_max=2.0)
 LARGE = FetchSettings(give_up_s=60.0, silence_s_max=20.0)
 
@@ -150,6 +163,58 @@ def fetch_all(
         settings=settings,
         **more,
     )
+
+
+class RawPeer:
+    """Says what it likes."""
+
+    def __init__(self, hub: Hub, identity: HubIdentity) -> None:
+        raw = socket.create_connection((HOST, hub.server.port), timeout=WITHIN_S)
+        self.sock = TlsContexts(identity).client().wrap_socket(raw)
+        self.session = ReceiverSession()
+        self.identity = identity
+
+    def __enter__(self) -> RawPeer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.sock.close()
+
+    def greet(self, ticket: bytes, *, hub_id: str | None = None, version: int = BULK_VERSION) -> None:
+        name = self.identity.name
+        hub = LinkHello(protocol_version=PROTOCOL_VERSION, hub_id=hub_id or name.hub_id, trust_domain=name.trust_domain)
+        self.sock.sendall(encode_hello(BulkHello(version=version, hub=hub, ticket=ticket)))
+
+    def request(self, *chunks: ChunkRef) -> None:
+        self.sock.sendall(self.session.request([ChunkRequest(one.id, one.size) for one in chunks]))
+
+    def frames(self, count: int) -> list[ChunkFrame]:
+        found: list[ChunkFrame] = []
+        while len(found) < count and self._receive(found):
+            pass
+        return found
+
+    def end(self) -> BulkRefused | None:
+        """Reads until the connection has ended; the reason, if one is given."""
+        while self._receive([]):
+            pass
+        return self.session.refused
+
+    def _receive(self, found: list[ChunkFrame]) -> bool:
+        try:
+            count = self.sock.recv_into(self.session.space())
+        except (ssl.SSLError, ConnectionError):
+            return False
+        found += self.session.received(count)
+        return bool(count)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Looks again and again, for what a thread does in its own time."""
+    ends_s = time.monotonic() + WITHIN_S
+    while not holds():
+        assert time.monotonic() < ends_s
+        threading.Event().wait(0.02)
 
 
 class Wire:

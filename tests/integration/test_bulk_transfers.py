@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from bulk_world import HOST, LARGE, Hub, Sink, Wire, federation, fetch_all, random_chunks, refs, serving
 
+from harch.base.clock import SystemClock
 from harch.base.errors import HarchError
 from harch.content.frames import ChunkFrame, Codec, pack_chunk
 from harch.federation.bulk.fetch import FetchSettings
 from harch.federation.identity.hub_identity import HubIdentity
+from harch.testing.clock import SimClock
 from harch.testing.ports import free_port
 
 CHUNKS = random_chunks(40)
@@ -151,6 +153,24 @@ def test_a_peer_that_drips_does_not_hold_a_transfer_forever(ids: dict[str, HubId
     """A few bytes now and then are no progress."""
     with Wire(hub.server.port, lambda: 4_000) as wire, pytest.raises(HarchError, match="no progress for 1 s"):
         fetch_all(ids["abidjan"], hub, port=wire.port, settings=FetchSettings(give_up_s=1.0, connections=1))
+    assert wire.connections < 30  # it waits before it dials again
+
+
+def test_who_is_cut_off_at_once_dials_less_and_less_often(ids: dict[str, HubIdentity], hub: Hub) -> None:
+    settings = FetchSettings(give_up_s=1.5, connections=1)
+    with Wire(hub.server.port, lambda: 1) as wire, pytest.raises(HarchError, match="no progress"):
+        fetch_all(ids["abidjan"], hub, port=wire.port, settings=settings, jitter=lambda: 1.0)
+    assert 2 <= wire.connections <= 5  # after 0.2, 0.4, 0.8 seconds
+
+
+def test_a_connection_that_is_slow_but_goes_on_is_not_cut(ids: dict[str, HubIdentity]) -> None:
+    clock = SimClock(SystemClock().now())
+    hub = Hub(ids["dakar"], CHUNKS)
+    hub.source.before_read = lambda: clock.jump(6)
+    with serving(hub):
+        report = fetch_all(ids["abidjan"], hub, clock=clock, settings=FetchSettings(connections=1, silence_s_max=10.0))
+    assert report.seconds > 20
+    assert report.cuts == 0
 
 
 def test_what_has_arrived_before_a_failure_is_stored(ids: dict[str, HubIdentity], hub: Hub) -> None:

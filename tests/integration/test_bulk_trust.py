@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from bulk_world import HOST, QUICK, Hub, Sink, federation, fetch_all, random_chunks, refs, serving
+from bulk_world import HOST, QUICK, Hub, RawPeer, Sink, federation, fetch_all, random_chunks, refs, serving, until
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from harch.base.clock import SystemClock
@@ -20,14 +20,13 @@ from harch.base.listen.gate import ConnectionGate, ListenLimits
 from harch.content.frames import ChunkFrame, Codec
 from harch.content.model import ChunkRef
 from harch.federation.bulk import server as server_module
-from harch.federation.bulk.fetch import FetchSettings
+from harch.federation.bulk.fetch import FAULTS_MAX, FetchSettings
 from harch.federation.bulk.limits import BulkLimits, TransferClass
 from harch.federation.bulk.protocol import (
     BULK_VERSION,
     BulkHello,
     BulkRefused,
     ChunkRequest,
-    ReceiverSession,
     encode_hello,
     encode_requests,
 )
@@ -80,50 +79,6 @@ def refused(run: Callable[[], object], words: str, code: str = "E1140") -> None:
     assert caught.value.code == code
 
 
-class RawPeer:
-    """Says what it likes."""
-
-    def __init__(self, hub: Hub, identity: HubIdentity) -> None:
-        raw = socket.create_connection((HOST, hub.server.port), timeout=WITHIN_S)
-        self.sock = TlsContexts(identity).client().wrap_socket(raw)
-        self.session = ReceiverSession()
-        self.identity = identity
-
-    def __enter__(self) -> RawPeer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.sock.close()
-
-    def greet(self, ticket: bytes, *, hub_id: str | None = None, version: int = BULK_VERSION) -> None:
-        name = self.identity.name
-        hub = LinkHello(protocol_version=PROTOCOL_VERSION, hub_id=hub_id or name.hub_id, trust_domain=name.trust_domain)
-        self.sock.sendall(encode_hello(BulkHello(version=version, hub=hub, ticket=ticket)))
-
-    def request(self, *chunks: ChunkRef) -> None:
-        self.sock.sendall(self.session.request([ChunkRequest(one.id, one.size) for one in chunks]))
-
-    def frames(self, count: int) -> list[ChunkFrame]:
-        found: list[ChunkFrame] = []
-        while len(found) < count and self._receive(found):
-            pass
-        return found
-
-    def end(self) -> BulkRefused | None:
-        """Reads until the connection has ended; the reason, if one is given."""
-        while self._receive([]):
-            pass
-        return self.session.refused
-
-    def _receive(self, found: list[ChunkFrame]) -> bool:
-        try:
-            count = self.sock.recv_into(self.session.space())
-        except (ssl.SSLError, ConnectionError):
-            return False
-        found += self.session.received(count)
-        return bool(count)
-
-
 @contextmanager
 def impostor(context: ssl.SSLContext, answer: Callable[[ssl.SSLSocket], None]) -> Iterator[int]:
     """A server that does as it likes with each connection, one after the other."""
@@ -157,7 +112,7 @@ def impostor(context: ssl.SSLContext, answer: Callable[[ssl.SSLSocket], None]) -
 
 def test_a_ticket_that_never_was_is_refused_with_the_reason(ids: dict[str, HubIdentity], hub: Hub) -> None:
     refused(lambda: fetch_all(ids["abidjan"], hub, ticket=b"x" * 32), "abidjan shows a ticket that does not hold")
-    assert hub.server.traffic()["abidjan"].refused == {"ticket": 1}
+    assert set(hub.server.traffic()["abidjan"].refused) == {"ticket"}
 
 
 def test_the_ticket_of_another_hub_opens_nothing(ids: dict[str, HubIdentity], hub: Hub) -> None:
@@ -230,7 +185,7 @@ def test_a_greeting_must_name_the_hub_of_the_certificate(ids: dict[str, HubIdent
 def test_an_expired_certificate_is_refused(ids: dict[str, HubIdentity], hub: Hub) -> None:
     certify(ids["abidjan"], ids["dakar"], ids["abidjan"].name, age=timedelta(days=8))
     late = HubIdentity(ids["abidjan"].folder)
-    refused(lambda: fetch_all(late, hub, settings=FetchSettings(give_up_s=0.3)), "certificate has expired|expired")
+    refused(lambda: fetch_all(late, hub, settings=FetchSettings(give_up_s=0.3)), "no progress")
     assert hub.server.traffic() == {}
 
 
@@ -298,10 +253,11 @@ def test_a_peer_that_sends_what_nobody_wants_is_given_up(
     server_module.SenderSession = Lying
     try:
         with serving(hub):
-            refused(lambda: fetch_all(ids["abidjan"], hub, sink=sink), words)
+            refused(lambda: fetch_all(ids["abidjan"], hub, sink=sink, settings=FetchSettings(connections=1)), words)
     finally:
         server_module.SenderSession = session_class
     assert sink.frames == {}
+    assert hub.server.traffic()["abidjan"].connections == FAULTS_MAX
 
 
 def test_bytes_that_are_not_what_their_name_says_are_never_stored(ids: dict[str, HubIdentity]) -> None:
@@ -416,6 +372,7 @@ def test_who_never_greets_is_not_waited_for(ids: dict[str, HubIdentity]) -> None
         RawPeer(hub, ids["abidjan"]) as mute,
         socket.create_connection((HOST, hub.server.port), timeout=WITHIN_S) as plain,
     ):
+        until(lambda: hub.server.connections == 2)
         clock.jump(6)
         mute.end()
         assert plain.recv(100) == b""

@@ -110,12 +110,12 @@ async def test_code_of_lent_work_comes_from_its_owner_and_is_read_whole(pair: Pa
 async def test_a_hub_does_not_get_what_no_work_lent_to_it_reads(pair: Pair, tmp_path: Path) -> None:
     content = packed(tmp_path / "code")
     data = await add(pair.dakhla, "corpus", content, tag=BOTH)
-    for asked in (
+    for wanted in (
         ContentRequest(number=1, ref=data.id, tenant="t", digest=content.digest),
         ContentRequest(number=2, ref="data_unknown", tenant="t", digest=content.digest),
     ):
         with pytest.raises(HarchError) as caught:
-            await pair.dakar.service.federation.ask("dakhla", lambda number, one=asked: one, ContentReply)  # type: ignore[misc]
+            await pair.dakar.service.federation.request("dakhla", lambda number, one=wanted: one, ContentReply)  # type: ignore[misc]
         assert caught.value.code in ("E1102", "E0802")
 
 
@@ -133,7 +133,7 @@ async def test_what_was_tightened_after_it_was_lent_is_not_sent_any_more_and_tha
     state.catalog.put(replace(entry, object=replace(entry.object, tag=tag)))
     assert there.data_ids == (data.id,)
     with pytest.raises(HarchError) as caught:
-        await pair.dakar.service.federation.ask(
+        await pair.dakar.service.federation.request(
             "dakhla",
             lambda number: ContentRequest(number=number, ref=data.id, tenant="t", digest=content.digest),
             ContentReply,

@@ -9,8 +9,15 @@ from statistics import mean, median
 
 import pytest
 
-from harch.federation.bulk.limits import TransferClass
-from harch.federation.bulk.pacing import FLOOR_BYTES_PER_S, QUEUE_MS_MAX, START_BYTES_PER_S, Pace, Sending
+from harch.federation.bulk.limits import UNLIMITED, TransferClass
+from harch.federation.bulk.pacing import (
+    FLOOR_BYTES_PER_S,
+    QUEUE_MS_MAX,
+    START_BYTES_PER_S,
+    DelayControl,
+    Pace,
+    Sending,
+)
 
 STEP_S = 0.01
 MB = 1e6
@@ -261,3 +268,13 @@ def test_a_connection_that_comes_between_two_readings_has_its_share_at_once() ->
     pace = Pace(8 * MB)
     pace.control.bytes_per_s = 8 * MB
     assert pace.join(7, {3: reading(45.0, 0), 7: Sending(b"b", TransferClass.CONTENT, 45.0, 0)}) == 4 * MB
+
+
+def test_a_queue_is_short_or_long_by_the_length_of_the_way() -> None:
+    for rtt_ms, slows_down in ((20.0, True), (200.0, False)):
+        control = DelayControl()
+        for step in range(5):
+            control.read(step / 10, START_BYTES_PER_S, rtt_ms, UNLIMITED)
+        before = control.bytes_per_s
+        control.read(0.5, before, rtt_ms + 6.0, UNLIMITED)
+        assert (control.bytes_per_s < before) == slows_down

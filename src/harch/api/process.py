@@ -25,7 +25,7 @@ from harch.base.listen.gate import ConnectionGate, Gates, limits_from_env, raise
 from harch.base.tracing.exporter import ProcessTracing, open_tracing
 from harch.base.tracing.spans import Attributes
 from harch.base.tracing.tracer import Tracing
-from harch.execution.sandbox import workers_mode
+from harch.execution.isolation.sandbox import workers_mode
 from harch.federation.identity.folder import identity_folder
 from harch.federation.identity.hub_identity import HubIdentity
 from harch.federation.offers import LeaseTerms

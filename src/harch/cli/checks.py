@@ -26,7 +26,7 @@ from harch.base.state_files import set_aside_files
 from harch.cli.compiling import pending_jobs
 from harch.cli.output import age_text
 from harch.execution.images.support import missing_packages, not_installed
-from harch.execution.sandbox import agent_mode, host_layout, why_it_fails, workers_mode
+from harch.execution.isolation.sandbox import agent_mode, host_layout, why_it_fails, workers_mode
 from harch.sdk import Client, Hub
 from harch.sdk.exchange import RetryPolicy
 

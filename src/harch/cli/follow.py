@@ -105,7 +105,8 @@ def state_of(workload: Workload) -> str:
 def how_it_ended(workload: Workload) -> str:
     modelled = " (modelled: no process ran)" if workload.modelled and not workload.spec.get("command") else ""
     reason = f": {clean(workload.error_message)}" if workload.error_message else ""
-    return f"{clean(workload.name)} {workload.status}{modelled}{reason}"
+    lost = "".join(f"\nnot kept: artifact {clean(one)}" for one in workload.artifacts_lost)
+    return f"{clean(workload.name)} {workload.status}{modelled}{reason}{lost}"
 
 
 def how_to_go_on(workload: Workload, hub: str | None) -> str:

@@ -31,9 +31,9 @@ from harch.base.process_title import ROOM
 from harch.cli.contexts import remember_local
 from harch.cli.process_tree import AdoptedProcess, Descendants, cpu_s
 from harch.cli.views.progress import ProgressLine, is_visible
+from harch.execution.isolation.sandbox import agent_mode, choose
 from harch.execution.kernel import start_ticks
 from harch.execution.process_record import ProcessRecord, write_record
-from harch.execution.sandbox import agent_mode, choose
 from harch.federation.identity.authority import make_federation
 from harch.fleet.model import Fleet, Hub, HubSafeguards
 from harch.hub.keys import ensure_key_file

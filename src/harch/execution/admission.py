@@ -15,8 +15,8 @@ from pathlib import Path
 
 from harch.base.errors import InvariantBroken
 from harch.content.model import is_digest
+from harch.execution.isolation.sandbox import SandboxMode, is_inside
 from harch.execution.protocol import ContentUse, TaskSpec
-from harch.execution.sandbox import SandboxMode, is_inside
 from harch.execution.taskdir import is_safe_id
 from harch.sovereignty.gates import AccessRequest, before_load
 from harch.sovereignty.geography import SiteSafeguards, site_of

@@ -23,10 +23,10 @@ from websockets.exceptions import InvalidStatus, WebSocketException
 from harch.base.clock import SteadyClock, SystemClock
 from harch.base.errors import HarchError
 from harch.base.tracing.tracer import Tracing
-from harch.execution import cgroups, sandbox
 from harch.execution.admission import AgentConfig, Premises
 from harch.execution.agent import Agent
 from harch.execution.content.node import NodeContent
+from harch.execution.isolation import cgroups, sandbox
 from harch.execution.local_engine import LocalEngine
 from harch.execution.modelled_engine import ModelledEngine
 from harch.execution.preparation import Preparation, StateFolder

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from harch.base.tracing.spans import read_header, task_id
 from harch.execution import kernel
-from harch.execution.cgroups import Cgroups
 from harch.execution.images.prepared import PreparedImage
+from harch.execution.isolation.cgroups import Cgroups
+from harch.execution.isolation.sandbox import Sandbox, SandboxView
 from harch.execution.protocol import ContentUse, TaskKey, TaskSpec
-from harch.execution.sandbox import Sandbox, SandboxView
 from harch.execution.taskdir import LaunchSpec, OutputRecord, TaskDir, folder_name
 
 SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

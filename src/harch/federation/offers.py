@@ -186,6 +186,7 @@ class WorkReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     handed_back: bool = False
     produced: tuple[DataObject, ...] = ()
     contents: tuple[KeptContent, ...] = ()  # of those of `produced` that consist of files
+    artifacts_lost: tuple[str, ...] = ()
 
     @property
     def is_last(self) -> bool:

@@ -106,7 +106,7 @@ class AgentGateway:
     ) -> None:
         self._jobs, self._credentials, self._sessions = jobs, credentials, sessions
         self._preparations, self._artifacts = preparations, artifacts
-        self._keeping: dict[TaskKey, asyncio.Task[None]] = {}
+        self._booking: dict[TaskKey, asyncio.Task[None]] = {}
         self._opened = 0
 
     async def attach(self, link: AgentLink, *, key_id: str) -> None:
@@ -147,13 +147,13 @@ class AgentGateway:
         """The tree of what is at `path` in the working folder of a task, once its agent has uploaded it here."""
         session = self._session_with_files(workload, rank)
         key = TaskKey(workload.id, attempt or workload.attempt, rank)
-        return await session.ask_files(lambda number: SnapshotFiles(number, key, path))
+        return await session.request_files(lambda number: SnapshotFiles(number, key, path))
 
     async def place_files(self, workload: Workload, *, rank: int, path: str, ref: str, digest: str) -> FilesAnswer:
         """Returns when the tree, which the agent fetches here by `ref`, is in the working folder."""
         session = self._session_with_files(workload, rank)
         key = TaskKey(workload.id, workload.attempt, rank)
-        return await session.ask_files(lambda number: PlaceFiles(number, key, path, ref, digest))
+        return await session.request_files(lambda number: PlaceFiles(number, key, path, ref, digest))
 
     def serves(self, key_id: str, workload: Workload) -> bool:
         """Whether the agent with this key has, or had, a task of this workload on one of its nodes."""
@@ -231,7 +231,7 @@ class AgentGateway:
 
     def _book_later(self, session: Session, agent_id: str, end: TaskEnded) -> None:
         """Once what it left is held. If this fails on the way, the agent says it again when it connects anew."""
-        if end.key in self._keeping:
+        if end.key in self._booking:
             return
 
         async def keep_and_book() -> None:
@@ -240,8 +240,8 @@ class AgentGateway:
                 self._book(session, ev.TaskEndSeen(agent_id, kept))
 
         task = asyncio.get_running_loop().create_task(keep_and_book())
-        self._keeping[end.key] = task
-        task.add_done_callback(lambda _: self._keeping.pop(end.key, None))
+        self._booking[end.key] = task
+        task.add_done_callback(lambda _: self._booking.pop(end.key, None))
 
 
 # Which agents are on the line? One session per connection: frames in, batched frames out, log requests matched.
@@ -331,7 +331,7 @@ class Session:
         finally:
             del self._logs[request_id]
 
-    async def ask_files(self, message: Callable[[int], SnapshotFiles | PlaceFiles]) -> FilesAnswer:
+    async def request_files(self, message: Callable[[int], SnapshotFiles | PlaceFiles]) -> FilesAnswer:
         """The agent's answer, whatever it is made of: packing and moving files takes as long as they are large."""
         if len(self._files) >= FILES_OPEN_MAX:
             raise HarchError(

@@ -150,7 +150,7 @@ class HubData:
         await self._jobs.handle(ev.DataRemoved(found.id, actor))
         if found.content:
             await self._content.release(found.id, tenant=found.tenant)
-            self._upkeep.tell(found.hubs)
+            self._upkeep.notify(found.hubs)
         return found
 
     def _check_has_files(self, new: NewData, data: DataObject) -> None:
@@ -209,7 +209,7 @@ class HubData:
         event = ev.DataRetagged(data.id, tag, declassification, dict(self._authorities), actor)
         await self._handle(event, data.id, data.tenant, actor, (data.id,))
         self._upkeep.soon()  # files that may not rest here any more go now
-        self._upkeep.tell(data.hubs)
+        self._upkeep.notify(data.hubs)
         return self.find(data.id, tenant=None)
 
     def lineage(self, ref: str, *, tenant: str | None) -> DataLineage:

@@ -13,23 +13,25 @@ class Preparations:
     """By task. What has started or ended is dropped when that is reported."""
 
     def __init__(self) -> None:
-        self._told: dict[TaskKey, str] = {}
+        self._reported: dict[TaskKey, str] = {}
 
     def note(self, message: TaskPreparing) -> None:
-        self._told.pop(message.key, None)
-        self._told[message.key] = ": ".join(part for part in (message.step, message.detail) if part)[:DETAIL_LENGTH_MAX]
-        while len(self._told) > TASKS_MAX:
-            del self._told[next(iter(self._told))]
+        self._reported.pop(message.key, None)
+        self._reported[message.key] = ": ".join(part for part in (message.step, message.detail) if part)[
+            :DETAIL_LENGTH_MAX
+        ]
+        while len(self._reported) > TASKS_MAX:
+            del self._reported[next(iter(self._reported))]
 
     def drop(self, key: TaskKey) -> None:
-        self._told.pop(key, None)
+        self._reported.pop(key, None)
 
     def of(self, workload: Workload) -> str:
         """Of its lowest rank that is still being prepared; empty if none is."""
         if workload.state not in (State.SCHEDULED, State.PAUSED):
             return ""
         for task in workload.placement:
-            told = self._told.get(TaskKey(workload.id, workload.attempt, task.rank))
-            if told and task.rank not in workload.ranks_running:
-                return told
+            reported = self._reported.get(TaskKey(workload.id, workload.attempt, task.rank))
+            if reported and task.rank not in workload.ranks_running:
+                return reported
         return ""

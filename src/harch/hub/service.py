@@ -7,6 +7,7 @@ One event loop, all decisions in-process. Where two parts need each other, a sma
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -195,124 +196,130 @@ def build_hub(
         note=jobs.note,
         active=ports.policy,
     )
-    data = HubData(
-        hub_id=hub.id,
-        jurisdictions=jurisdictions,
-        database=database,
-        jobs=jobs,
-        clock=clock,
-        content=files.content,
-        upkeep=files.upkeep,
-    )
-    work = HubWorkloads(
-        hub=hub,
-        clock=clock,
-        database=database,
-        jobs=jobs,
-        policies=policies,
-        secrets=ports.secrets,
-        peers=status.peers,
-        preparations=preparations,
-        tracing=tracing,
-    )
-    federation = HubFederation(
-        identity=identity,
-        listen=listen,
-        clock=clock,
-        jobs=jobs,
-        policies=policies,
-        audit=audit,
-        summary=status.summary,
-        signals=ports.signals,
-        answers=_build_answers(fleet, hub, clock, jobs, work, agents, files, sentinel, ports.directory),
-        outbox=ports.outbox,
-        directory=ports.directory,
-        on_copies_changed=files.upkeep.soon,
-        gate=gates.gate("peers"),
-    )
-    bulk = None
-    if identity is not None:
-        host = (listen or identity.member.address)[0]
-        bulk = BulkChannel(
-            fleet=fleet,
-            identity=identity,
-            listen=(host, bulk_port),
-            source=files.source,
+    with contextlib.ExitStack() as undo:  # one that cannot be built leaves nothing locked
+        undo.callback(files.store.close)
+        data = HubData(
+            hub_id=hub.id,
+            jurisdictions=jurisdictions,
+            database=database,
+            jobs=jobs,
             clock=clock,
-            gate=gates.gate("bulk"),
+            content=files.content,
+            upkeep=files.upkeep,
         )
-        ports.peer_content.connect(federation.ask, bulk.pull, federation.tell_copies_changed)
-    carbon = HubCarbon(
-        fleet=fleet,
-        hub=hub,
-        folder=state_dir,
-        clock=clock,
-        database=database,
-        jobs=jobs,
-        peers=status.peers,
-        received=federation.received,
-    )
-    energy = HubEnergy(fleet=fleet, hub=hub, folder=state_dir, clock=clock, database=database, jobs=jobs, carbon=carbon)
-    windows = WindowTraces(tracing)
-    pipelines = HubPipelines(
-        fleet=fleet,
-        hub=hub,
-        folder=state_dir,
-        clock=clock,
-        database=database,
-        write=jobs.write,
-        note=jobs.note,
-        open_secrets=ports.secrets.open,
-        around=HubContext(
+        work = HubWorkloads(
+            hub=hub,
+            clock=clock,
+            database=database,
+            jobs=jobs,
+            policies=policies,
+            secrets=ports.secrets,
+            peers=status.peers,
+            preparations=preparations,
+            tracing=tracing,
+        )
+        federation = HubFederation(
             identity=identity,
-            listen_host=listen[0] if listen is not None else "",
-            gates=gates,
-            peer_signals=federation.received,
-            authorities=data.authority_keys,
-            on_spans=windows.hear,
-        ),
-    )
-    windows.follow(pipelines.statuses)
-    ports.signals.add(carbon.published)
-    ports.signals.add(pipelines.signals)
+            listen=listen,
+            clock=clock,
+            jobs=jobs,
+            policies=policies,
+            audit=audit,
+            summary=status.summary,
+            signals=ports.signals,
+            answers=_build_answers(fleet, hub, clock, jobs, work, agents, files, sentinel, ports.directory),
+            outbox=ports.outbox,
+            directory=ports.directory,
+            on_copies_changed=files.upkeep.soon,
+            gate=gates.gate("peers"),
+        )
+        bulk = None
+        if identity is not None:
+            host = (listen or identity.member.address)[0]
+            bulk = BulkChannel(
+                fleet=fleet,
+                identity=identity,
+                listen=(host, bulk_port),
+                source=files.source,
+                clock=clock,
+                gate=gates.gate("bulk"),
+            )
+            ports.peer_content.connect(federation.request, bulk.pull, federation.notify_copies_changed)
+        carbon = HubCarbon(
+            fleet=fleet,
+            hub=hub,
+            folder=state_dir,
+            clock=clock,
+            database=database,
+            jobs=jobs,
+            peers=status.peers,
+            received=federation.received,
+        )
+        energy = HubEnergy(
+            fleet=fleet, hub=hub, folder=state_dir, clock=clock, database=database, jobs=jobs, carbon=carbon
+        )
+        windows = WindowTraces(tracing)
+        pipelines = HubPipelines(
+            fleet=fleet,
+            hub=hub,
+            folder=state_dir,
+            clock=clock,
+            database=database,
+            write=jobs.write,
+            note=jobs.note,
+            open_secrets=ports.secrets.open,
+            around=HubContext(
+                identity=identity,
+                listen_host=listen[0] if listen is not None else "",
+                gates=gates,
+                peer_signals=federation.received,
+                authorities=data.authority_keys,
+                on_spans=windows.hear,
+            ),
+        )
+        windows.follow(pipelines.statuses)
+        ports.signals.add(carbon.published)
+        ports.signals.add(pipelines.signals)
 
-    metrics.watch_summary(status.summary)
-    metrics.add_of_tenants(windows)
-    metrics.watch_energy(energy.gauges, energy.currency)
-    metrics.watch_pipelines(pipelines.inference_metrics)
-    metrics.watch_workers(pipelines.worker_counts)
-    metrics.watch_nodes(lambda: nodes_by_state(jobs.machine.state))
-    metrics.watch_links(federation.links)
-    metrics.watch_listeners(gates)
-    metrics.watch_faults(lambda: jobs.faults.total, lambda: len(jobs.machine.state.set_aside))
-    metrics.watch_records(lambda: audit.loss.entries if audit.loss is not None else 0)
-    metrics.watch_peers(federation.views)
-    metrics.watch_clock(lambda: store.clock.offset_s)
-    if tracing is not None:
-        metrics.watch_spans(tracing.counts)
+        metrics.watch_summary(status.summary)
+        metrics.add_of_tenants(windows)
+        metrics.watch_energy(energy.gauges, energy.currency)
+        metrics.watch_pipelines(pipelines.inference_metrics)
+        metrics.watch_workers(pipelines.worker_counts)
+        metrics.watch_nodes(lambda: nodes_by_state(jobs.machine.state))
+        metrics.watch_links(federation.links)
+        metrics.watch_listeners(gates)
+        metrics.watch_faults(lambda: jobs.faults.total, lambda: len(jobs.machine.state.set_aside))
+        metrics.watch_records(lambda: audit.loss.entries if audit.loss is not None else 0)
+        metrics.watch_peers(federation.views)
+        metrics.watch_clock(lambda: store.clock.offset_s)
+        if tracing is not None:
+            metrics.watch_spans(tracing.counts)
 
-    return HubService(
-        hub=hub,
-        store=store,
-        jobs=jobs,
-        status=status,
-        metrics=metrics,
-        agents=agents,
-        work=work,
-        credentials=credentials,
-        audit=audit,
-        policies=policies,
-        data=data,
-        operations=HubOperations(jobs, database, work.find, federation),
-        references=HubReferences(database, jobs, work.workload),
-        federation=federation,
-        carbon=carbon,
-        energy=energy,
-        pipelines=pipelines,
-        files=files,
-        bulk=bulk,
-        sentinel=sentinel,
-    )
+        service = HubService(
+            hub=hub,
+            store=store,
+            jobs=jobs,
+            status=status,
+            metrics=metrics,
+            agents=agents,
+            work=work,
+            credentials=credentials,
+            audit=audit,
+            policies=policies,
+            data=data,
+            operations=HubOperations(jobs, database, work.find, federation),
+            references=HubReferences(database, jobs, work.workload),
+            federation=federation,
+            carbon=carbon,
+            energy=energy,
+            pipelines=pipelines,
+            files=files,
+            bulk=bulk,
+            sentinel=sentinel,
+        )
+        undo.pop_all()
+        return service
 
 
 def _open_store(hub: Hub, folder: Path, clock: Clock) -> HubStore:

@@ -167,21 +167,44 @@ class RandomEvents:
     def data_added(self, _machine: JobMachine) -> ev.Event | None:
         if len(self._data) >= 200:
             return None
-        object_id = f"data_{len(self._data)}"
+        object_id, is_code = f"data_{len(self._data)}", self.random.random() < 0.2
         self._data.append(object_id)
         now = self.clock.now()
         data = DataObject(
             id=object_id,
-            kind=DataKind.DATASET,
-            name=self.random.choice((*DATA, object_id)),
+            kind=DataKind.CODE if is_code else DataKind.DATASET,
+            name="code-1" if is_code else self.random.choice((*DATA, object_id)),
             tenant=self.random.choice(TENANTS),
             tag=self._tag(),
             hubs=(self.hub.id,),
         )
-        return ev.DataAdded(CatalogEntry(object=data, created_at=now, updated_at=now))
+        content = "ab" * 32 if is_code else self.random.choice(("", "cd" * 32))
+        return ev.DataAdded(CatalogEntry(object=data, created_at=now, updated_at=now, content=content))
 
     def data_retagged(self, _machine: JobMachine) -> ev.Event | None:
         return ev.DataRetagged(self.random.choice(self._data), self._tag()) if self._data else None
+
+    def data_removed(self, machine: JobMachine) -> ev.Event | None:
+        found = list(machine.state.catalog.entries)
+        return ev.DataRemoved(self.random.choice(found)) if found else None
+
+    def data_kept(self, machine: JobMachine) -> ev.Event | None:
+        found = list(machine.state.catalog.entries)
+        until = self.random.choice((None, self.clock.now()))
+        return ev.DataKept(self.random.choice(found), until) if found else None
+
+    def data_moved(self, machine: JobMachine) -> ev.Event | None:
+        found = [*machine.state.catalog.entries, "data_unknown"]
+        hub = self.random.choice(self.fleet.hubs).id
+        return ev.DataMoved(self.random.choice(found), hub, self.random.random() < 0.5)
+
+    def copies_reported(self, machine: JobMachine) -> ev.Event | None:
+        entries = machine.state.catalog.entries
+        chosen = self.random.sample(list(entries), self.random.randint(0, min(3, len(entries))))
+        changed = tuple(
+            replace(entries[one].object, tag=self._tag(), tag_revision=self.random.randint(1, 5)) for one in chosen[:2]
+        )
+        return ev.CopiesReported(self.fleet.hubs[1].id, changed, tuple(chosen[2:]))
 
     def _tag(self) -> Tag:
         countries = self.random.choices((["MA", "SN"], ["MA"], ["SN"]), (6, 6, 1))[0]
@@ -332,6 +355,10 @@ DRAWS: Mapping[object, tuple[int, Drawn]] = {
     ev.RestartRequested: (5, RandomEvents.restarted),
     ev.DataAdded: (4, RandomEvents.data_added),
     ev.DataRetagged: (2, RandomEvents.data_retagged),
+    ev.DataRemoved: (1, RandomEvents.data_removed),
+    ev.DataKept: (1, RandomEvents.data_kept),
+    ev.DataMoved: (1, RandomEvents.data_moved),
+    ev.CopiesReported: (1, RandomEvents.copies_reported),
     ev.TagsDue: (3, lambda _world, _machine: ev.TagsDue()),
     ev.AgentJoined: (20, RandomEvents.agent_joined),
     ev.AgentLeft: (3, RandomEvents.agent_left),

@@ -16,7 +16,9 @@ from msgspec import Struct
 from harch.fleet.file import parse_fleet
 from harch.fleet.model import Fleet
 from harch.workloads.spec import (
+    Artifact,
     CarbonPreferences,
+    Environment,
     Gang,
     Level,
     Priority,
@@ -180,6 +182,11 @@ def _part(part: type[Struct]) -> Draw:
     return lambda random: _drawn(random, part, {})
 
 
+def _artifact(random: Random) -> dict[str, object]:
+    """What every artifact says."""
+    return {name: FIELDS[Artifact][name](random) for name in ("name", "path")}
+
+
 def _some(values: tuple[str, ...], most: int) -> Draw:
     return lambda random: tuple(random.sample(values, random.randint(0, min(most, len(values)))))
 
@@ -210,8 +217,24 @@ FIELDS: Mapping[type[Any], Mapping[str, Draw]] = {
         "modelled_duration_s": _one_of(None, 60.0, 7200.0),
         "stay_home": _one_of(True, False),
         "carbon": _part(CarbonPreferences),
+        "code": _one_of(None, None, "code-1"),
+        "environment": lambda random: random.choice((None, None, _drawn(random, Environment, {}))),
         "image": _one_of(None, "registry.example/train:1"),
+        "artifacts": lambda random: random.choice(((), (), (_drawn(random, Artifact, _artifact(random)),))),
         "labels": _one_of({}, {"team": "a"}),
+    },
+    Environment: {
+        "python": _one_of(None, "3.11"),
+        "requirements": _one_of(None, "requirements.txt"),
+        "lock": _one_of(None, "uv.lock"),
+        "packages": _one_of((), ("numpy>=2",)),
+        "index_url": _one_of(None, "https://index.example/simple"),
+        "wheels": _one_of(None, "wheels"),
+    },
+    Artifact: {
+        "name": lambda random: f"kept-{random.randrange(10**9)}",
+        "path": _one_of("out", "out/model.pt"),
+        "keep_days": _one_of(0.5, 30, 90),
     },
     Resources: {
         "gpus": _one_of(0, 1, 1, 1, 2, 2, 3, 4, 4, 5, 6, 8, 8, 9),

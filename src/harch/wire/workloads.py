@@ -78,6 +78,7 @@ class Workload(Struct, frozen=True, kw_only=True):
     trace_id: str = ""  # of its trace in SENTINEL; empty if it is not traced
     unheard_s: float | None = None  # how long nothing was heard of it at its runner, if that is long
     pending_reason: str = ""  # in a few words, as a list shows it; `why` has all of it
+    artifacts_lost: tuple[str, ...] = ()  # "NAME: why" of each that could not be kept; the work itself has not failed
     preparing: str = ""  # what is fetched or built for it now, e.g. `environment: 12 packages`; it starts after that
 
     @property

@@ -105,6 +105,7 @@ class Workload(Struct, kw_only=True, omit_defaults=True, gc=False):
     ranks_running: frozenset[int] = frozenset()
     task_ends: tuple[TaskEnd, ...] = ()
     artifacts: tuple[TaskArtifact, ...] = ()  # kept of its present attempt; data objects once it has ended well
+    artifacts_lost: tuple[str, ...] = ()  # "NAME: why" of those that could not be kept
     stop_reason: str = ""  # set when a stop was asked for; the state becomes final when the last task has ended
     stop_as: State | None = None  # the state it will have then
     scrub: bool = False  # it broke a rule about data: its tasks are killed and what they wrote is deleted

@@ -427,6 +427,8 @@ class WorkloadSpec(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         if self.code is not None and self.working_dir is not None:
             raise ValueError("`code` is the beginning of a fresh working folder, so it excludes `working_dir`")
         wanted = self.environment
+        if wanted is not None and self.image is not None:
+            raise ValueError("`image` brings its own packages, so it excludes `environment`")
         if wanted is not None and self.code is None and (wanted.requirements or wanted.lock or wanted.wheels):
             raise ValueError("`environment.requirements`, `lock` and `wheels` are files of the code: give `code`")
         if self.artifacts and not self.command:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from execution_fakes import API_KEY, AgentProcess, FakeHub, stop_supervisors
 
-from harch.execution import cgroups
 from harch.execution.admission import AgentConfig
 from harch.execution.agent_process import serve
+from harch.execution.isolation import cgroups
 
 
 @pytest.fixture

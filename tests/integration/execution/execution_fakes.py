@@ -18,7 +18,8 @@ from typing import Any, TypeVar
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
-from harch.execution import cgroups, kernel
+from harch.execution import kernel
+from harch.execution.isolation import cgroups
 from harch.execution.preparation import StateFolder
 from harch.execution.protocol import (
     FRAME_BYTES_MAX,

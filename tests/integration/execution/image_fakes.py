@@ -15,7 +15,7 @@ from harch.execution.images.prepared import PreparedImage
 from harch.execution.images.store import ImageStore, Make, TaskImage
 from harch.execution.images.support import find_support
 from harch.execution.images.tools import Hooks
-from harch.execution.sandbox import Sandbox, choose
+from harch.execution.isolation.sandbox import Sandbox, choose
 from harch.wire.content import TreeView
 
 

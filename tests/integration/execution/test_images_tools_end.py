@@ -12,7 +12,7 @@ import pytest
 from execution_fakes import alive, wait_until
 
 from harch.execution.images.tools import Hooks, ToolRunner, ToolView
-from harch.execution.sandbox import choose
+from harch.execution.isolation.sandbox import choose
 
 pytestmark = pytest.mark.needs("bubblewrap")
 
@@ -20,7 +20,7 @@ _AGENT = """
 import sys, threading
 from pathlib import Path
 from harch.execution.images.tools import Hooks, ToolRunner, ToolView
-from harch.execution.sandbox import choose
+from harch.execution.isolation.sandbox import choose
 
 box = choose("auto", Path(sys.argv[1]))
 runner = ToolRunner(box.program, box.host)

@@ -14,6 +14,7 @@ from harch.base.errors import HarchError
 from harch.content import packing
 from harch.content.chunking import CHUNK_BYTES_MIN
 from harch.content.file_cache import FileCache
+from harch.content.file_chunks import cut_file
 from harch.content.frames import chunk_id
 from harch.content.packing import FolderScan, OutsideLinks, pack, scan
 from harch.testing.clock import SimClock
@@ -102,6 +103,16 @@ def test_a_file_that_became_a_pipe_or_is_gone_is_refused_and_nobody_waits(tmp_pa
         with pytest.raises(HarchError) as refused:
             pack(found)
         assert refused.value.code == "E1106"
+        assert "`a` changed" in refused.value.message
+
+
+def test_a_file_that_is_shorter_than_was_said_has_no_chunks(tmp_path: Path) -> None:
+    for size in (100, LARGE):
+        with (tmp_path / "a").open("w+b") as file:
+            file.write(content_of(size))
+            file.flush()
+            assert cut_file(file.fileno(), size + 1) is None
+            assert cut_file(file.fileno(), size) is not None
 
 
 @pytest.mark.parametrize("swapped", ["file", "folder", "base"])

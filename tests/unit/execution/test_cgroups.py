@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harch.execution import cgroups, kernel
-from harch.execution.cgroups import Cgroups, HostCapacity, detect
+from harch.execution import kernel
+from harch.execution.isolation import cgroups
+from harch.execution.isolation.cgroups import Cgroups, HostCapacity, detect
 
 HOST = HostCapacity(cpus=4, memory_bytes=8 * 10**9)
 

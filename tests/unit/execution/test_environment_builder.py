@@ -16,8 +16,8 @@ from harch.execution.content.cancellation import Cancellation, Cancelled, Slots
 from harch.execution.content.environments import BuildSite, EnvironmentBuilder, Uv, find_uv
 from harch.execution.content.pythons import Python
 from harch.execution.guarded_process import GuardedCommand, ProcessResult
+from harch.execution.isolation.sandbox import HostLayout, Sandbox
 from harch.execution.protocol import TaskKey, TaskSpec
-from harch.execution.sandbox import HostLayout, Sandbox
 from harch.execution.trash import Trash
 from harch.workloads.spec import Environment
 

@@ -8,7 +8,7 @@ import pytest
 
 from harch.base.errors import HarchError
 from harch.execution.admission import Premises, refusal
-from harch.execution.sandbox import MODES, SandboxMode, agent_mode, choose, workers_mode
+from harch.execution.isolation.sandbox import MODES, SandboxMode, agent_mode, choose, workers_mode
 from unit.execution.test_agent_tags import HERE, TASK
 
 WORKS, FAILS = "exit 0", "echo 'bwrap: No permissions to create new namespace' >&2; exit 1"

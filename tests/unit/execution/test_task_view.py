@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 
+from harch.execution.isolation.sandbox import HostLayout, SandboxView, bubblewrap_arguments, is_inside
 from harch.execution.preparation import Folders, task_environment
 from harch.execution.protocol import TaskKey, TaskSpec
-from harch.execution.sandbox import HostLayout, SandboxView, bubblewrap_arguments, is_inside
 
 HOST = HostLayout((("/bin", "usr/bin"), ("/lib64", "")), ("/opt/python",))
 FOLDERS = Folders("/state/tasks/t/work", "/state/checkpoints/wl", "/dev/shm/harch/t")

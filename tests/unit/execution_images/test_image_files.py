@@ -24,7 +24,7 @@ from harch.execution.images.unpacking import (
     tidy,
     write_accounts,
 )
-from harch.execution.root_fs import RootFs, root_arguments
+from harch.execution.isolation.root_fs import RootFs, root_arguments
 from harch.testing.images import LayerFile, LayoutWriter, layer
 
 SETTINGS = ImageSettings(disk_free_bytes_min=0)

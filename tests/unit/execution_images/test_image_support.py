@@ -14,7 +14,7 @@ from harch.execution.images.manifest import Platform
 from harch.execution.images.store import ImageStore
 from harch.execution.images.support import ImageSupport, find_support
 from harch.execution.images.tools import Hooks
-from harch.execution.sandbox import HostLayout, Sandbox
+from harch.execution.isolation.sandbox import HostLayout, Sandbox
 
 HOST = HostLayout((), ())
 WORKS = Sandbox("/usr/bin/bwrap", HOST, "/usr/bin/bwrap")

@@ -14,7 +14,7 @@ from harch.base.errors import HarchError
 from harch.execution.images import tools
 from harch.execution.images.registry import archive_kind, decompressed, explained
 from harch.execution.images.tools import Hooks, ToolRunner, ToolView, confinement, plain_message
-from harch.execution.sandbox import HostLayout
+from harch.execution.isolation.sandbox import HostLayout
 from harch.testing.images import LayerFile, layer
 
 HOST = HostLayout((("/lib", "usr/lib"),), ("/opt/python",))

@@ -100,6 +100,7 @@ def workload_view(workload: Workload, here: str = "", live: LiveStatus = _NO_LIV
         unheard_s=live.unheard_s,
         pending_reason=live.pending_reason,
         preparing=live.preparing,
+        artifacts_lost=workload.artifacts_lost,
     )
 
 

@@ -22,7 +22,7 @@ from harch.content.store.tenants import Tenants
 from harch.content.store.trees import Trees
 from harch.wire.content import ContentCheck
 
-SHOWN_MAX = 10_000  # names in an answer
+LISTED_MAX = 10_000  # names in an answer
 
 _log = logging.getLogger("harch.damage")
 
@@ -70,12 +70,12 @@ class Checker:
         return self._found(count, size, missing)
 
     def _found(self, count: int, size: int, missing: set[bytes]) -> ContentCheck:
-        rows = self._index.query("SELECT id FROM chunks WHERE is_damaged = 1 LIMIT ?", (SHOWN_MAX,))
+        rows = self._index.query("SELECT id FROM chunks WHERE is_damaged = 1 LIMIT ?", (LISTED_MAX,))
         return ContentCheck(
             chunks=count,
             bytes=size,
             damaged=sorted({name.hex() for (name,) in rows}),
-            missing=sorted(name.hex() for name in missing)[:SHOWN_MAX],
+            missing=sorted(name.hex() for name in missing)[:LISTED_MAX],
         )
 
     # Packs

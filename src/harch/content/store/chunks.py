@@ -30,7 +30,7 @@ from harch.content.store.records import (
     PackDraft,
 )
 from harch.content.store.rows import Stored, WrittenPack, by_pack, insert_pack
-from harch.content.store.settings import IDS_MAX, MISSING_SHOWN_MAX, READ_BYTES_MAX, SEEN_SHARE, StoreSettings
+from harch.content.store.settings import IDS_MAX, MISSING_LISTED_MAX, READ_BYTES_MAX, SEEN_SHARE, StoreSettings
 from harch.content.store.storage import PackGone, PackStorage
 from harch.content.store.tenants import Tenant, Tenants
 from harch.wire.content import ChunksStored
@@ -328,7 +328,7 @@ def absent_chunks(names: Sequence[bytes]) -> HarchError:
     return HarchError(
         "E1102",
         f"{len(names)} chunks are not at this hub, the first is {names[0].hex()[:16]}",
-        meta={"missing": [name.hex() for name in names[:MISSING_SHOWN_MAX]]},
+        meta={"missing": [name.hex() for name in names[:MISSING_LISTED_MAX]]},
     )
 
 
@@ -337,5 +337,5 @@ def damaged_chunks(rows: Sequence[ChunkRow]) -> HarchError:
         "E1101",
         f"{len(rows)} chunks are damaged in the content store, the first is {rows[0].id.hex()[:16]}",
         hint="whoever sends them again heals them; `harch content check` lists all",
-        meta={"damaged": [row.id.hex() for row in rows[:MISSING_SHOWN_MAX]]},
+        meta={"damaged": [row.id.hex() for row in rows[:MISSING_LISTED_MAX]]},
     )

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 IDS_MAX = 32_768  # of one question: as many as fit into a body of 1 MiB
 READ_BYTES_MAX = 64 * 1024 * 1024  # of one call
-MISSING_SHOWN_MAX = 1000  # names of chunks in an error
+MISSING_LISTED_MAX = 1000  # names of chunks in an error
 SEEN_SHARE = 4  # what was seen within this part of the grace period is not noted again, and kept for that much longer
 TENANTS_MAX = 10_000
 HOLDER_BYTES_MAX = 256

@@ -35,7 +35,7 @@ from harch.content.store.index import Index, find_chunks, places, slices
 from harch.content.store.settings import (
     HOLDER_BYTES_MAX,
     ID_CACHE_ENTRIES,
-    MISSING_SHOWN_MAX,
+    MISSING_LISTED_MAX,
     READ_BYTES_MAX,
     TREE_CACHE_ENTRIES,
 )
@@ -340,5 +340,5 @@ def incomplete(names: Sequence[bytes]) -> HarchError:
         "E1104",
         f"{len(names)} chunks of the tree are not at this hub",
         hint="send them, and try again",
-        meta={"missing": [name.hex() for name in names[:MISSING_SHOWN_MAX]]},
+        meta={"missing": [name.hex() for name in names[:MISSING_LISTED_MAX]]},
     )

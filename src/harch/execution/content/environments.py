@@ -28,9 +28,9 @@ from harch.execution.content.cancellation import Cancellation
 from harch.execution.content.environment_inputs import EnvironmentInputs, key_of, read_inputs
 from harch.execution.content.pythons import Python, choose, versions
 from harch.execution.guarded_process import GuardedCommand, ProcessResult, run_guarded
+from harch.execution.isolation.sandbox import Sandbox, SandboxView, is_inside
 from harch.execution.preparation import SYSTEM_PATH, identity
 from harch.execution.protocol import TaskSpec
-from harch.execution.sandbox import Sandbox, SandboxView, is_inside
 from harch.execution.trash import delete
 from harch.workloads.spec import Environment
 

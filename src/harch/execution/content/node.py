@@ -27,9 +27,9 @@ from harch.execution.images.limits import settings_from
 from harch.execution.images.manifest import platform_of
 from harch.execution.images.store import ImageStore
 from harch.execution.images.support import ImageSupport, find_support
+from harch.execution.isolation.sandbox import Sandbox
 from harch.execution.preparation import PreparedContent, StateFolder
 from harch.execution.protocol import TaskKey, TaskSpec
-from harch.execution.sandbox import Sandbox
 from harch.execution.taskdir import ArtifactsKept, ContentUses, TaskDir
 from harch.execution.trash import Trash
 from harch.workloads.spec import Artifact

@@ -14,7 +14,7 @@ from harch.base.errors import HarchError
 from harch.base.seal import FIELD, DamagedContent
 from harch.execution.images.layout import LayoutImage
 from harch.execution.images.unpacking import root_of
-from harch.execution.root_fs import RootFs
+from harch.execution.isolation.root_fs import RootFs
 
 RECORD = "image.json"
 # What an image says better than HarchOS. All else that a task finds in its environment was decided for it, or by it.

@@ -29,7 +29,7 @@ from harch.execution.images.registry import ResolvedImage, Skopeo
 from harch.execution.images.support import ImageSupport
 from harch.execution.images.tools import Hooks, ToolRunner
 from harch.execution.images.unpacking import Umoci, remove_tree
-from harch.execution.sandbox import Sandbox
+from harch.execution.isolation.sandbox import Sandbox
 from harch.wire.content import TreeView
 
 UNPACKED_RATIO = 3  # of a usual image: what it takes on disk, its layers included, to what it has compressed

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harch.execution.sandbox import Sandbox
+from harch.execution.isolation.sandbox import Sandbox
 
 FEATURE = "images"
 SUPPORTED = "bubblewrap+skopeo+umoci"

@@ -21,7 +21,7 @@ from typing import IO
 
 from harch.base.errors import HarchError
 from harch.execution import kernel
-from harch.execution.sandbox import HostLayout
+from harch.execution.isolation.sandbox import HostLayout
 
 POLL_S = 0.1
 READ_BYTES = 65536

@@ -17,7 +17,7 @@ from harch.execution.images.layout import LayoutImage, view_for_unpacking
 from harch.execution.images.limits import DiskWatch, ImageSettings, in_words
 from harch.execution.images.manifest import damaged
 from harch.execution.images.tools import Hooks, ToolRunner, ToolView
-from harch.execution.root_fs import RootFs
+from harch.execution.isolation.root_fs import RootFs
 
 DEPTH_MAX = 128  # folders; what is deeper would break whoever walks it
 ACCOUNTS_BYTES_MAX = 1024 * 1024

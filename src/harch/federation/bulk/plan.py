@@ -54,10 +54,6 @@ class FetchPlan:
         """Memory of beginnings that wait for their rest."""
         return sum(len(one.begun) for one in self._partial.values())
 
-    @property
-    def has_pending(self) -> bool:
-        return bool(self._pending)
-
     def requested(self, connection: int) -> int:
         """How many chunks are on their way there."""
         return len(self._requested.get(connection, ()))

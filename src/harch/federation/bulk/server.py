@@ -394,10 +394,8 @@ class BulkServer:
         for connection in self._connections.values():
             if connection.hub_id and not connection.why:
                 by_peer.setdefault(connection.hub_id, []).append(connection)
-        for hub_id in [hub_id for hub_id, pace in self._paces.items() if now_s - pace.next_s > KEEP_PACE_S]:
-            del self._paces[hub_id]
         for hub_id, connections in by_peer.items():
-            pace = self._paces.setdefault(hub_id, Pace())
+            pace = self._paces[hub_id]
             if now_s >= pace.next_s:
                 rates = pace.update(now_s, self._sending(connections))
                 for connection in connections:
@@ -406,11 +404,13 @@ class BulkServer:
 
     def _join_pace(self, connection: _Connection) -> None:
         limits = self._limits_to(connection.hub_id)
-        pace = self._paces.setdefault(connection.hub_id, Pace())
-        pace.bytes_per_s_max = limits.bytes_per_s if limits is not None else UNLIMITED
         of_peer = [one for one in self._connections.values() if one.hub_id == connection.hub_id]
-        if len(of_peer) == 1:
+        pace = self._paces.setdefault(connection.hub_id, Pace())
+        if len(of_peer) == 1 and self._clock.monotonic_s() - pace.next_s > KEEP_PACE_S:
+            pace = self._paces[connection.hub_id] = Pace()
+        elif len(of_peer) == 1:
             pace.control.resume()
+        pace.bytes_per_s_max = limits.bytes_per_s if limits is not None else UNLIMITED
         sending = self._sending(of_peer)
         if connection.number in sending:
             sockets.set_pacing(connection.sock, pace.join(connection.number, sending))

@@ -19,7 +19,7 @@ from harch.hub.federation.questions import no_answer
 
 
 class BulkChannel:
-    """Of a hub that is part of a federation. `listen`: port 0 takes any free one; peers are told which."""
+    """Of a hub that is part of a federation. `listen`: port 0 takes any free one; peers are reported which."""
 
     def __init__(
         self,
@@ -72,12 +72,12 @@ class BulkChannel:
         member = self._identity.roster.get(hub_id)
         if member is None:
             raise no_answer(hub_id, "it is no member of the federation")
-        told = 0
+        reported = 0
 
-        def tell(done: int, total: int) -> None:
-            nonlocal told
-            progress(done - told)
-            told = done
+        def report(done: int, total: int) -> None:
+            nonlocal reported
+            progress(done - reported)
+            reported = done
 
         fetch(
             (member.address.host, port),
@@ -86,6 +86,6 @@ class BulkChannel:
             ticket,
             wanted,
             store=store,
-            progress=tell,
+            progress=report,
             cancelled=cancelled,
         )

@@ -1,6 +1,6 @@
 """What do hubs ask each other about content? Tickets for trees, judged by the hub that has them; and files of work.
 
-A ticket is good for one tree of one tenant, for the hub that asked. Where it leads is the bulk channel, which asks
+A ticket is good for one tree of one tenant, for the hub that request. Where it leads is the bulk channel, which asks
 `open` what a ticket permits and `read` for the chunks.
 """
 
@@ -42,7 +42,7 @@ SNAPSHOTS_MAX = 1_000
 A = TypeVar("A", bound=Answer)
 
 
-class AskPeer(Protocol):
+class RequestPeer(Protocol):
     """Puts a question to another hub. Raises E0802, or whatever error that hub answers."""
 
     async def __call__(
@@ -62,9 +62,9 @@ class ContentSource:
         self.port = 0  # of the bulk channel, once it listens
         self.on_revoked: Callable[[bytes, str], None] = lambda ticket, why: None
 
-    async def answer(self, hub_id: str, asked: ContentRequest) -> ContentReply:
+    async def answer(self, hub_id: str, request: ContentRequest) -> ContentReply:
         """Gate 2 for bytes. Raises E1102, E0907 (audited) and E1140."""
-        entry = self._entry_for(hub_id, asked)
+        entry = self._entry_for(hub_id, request)
         try:
             check_send(self._jobs.machine.state.guard.rules, entry, self._hub_id, hub_id)
         except HarchError as error:
@@ -91,23 +91,23 @@ class ContentSource:
             self._issued[ticket] = (hub_id, entry)
             while len(self._issued) > TICKETS_MAX:
                 del self._issued[next(iter(self._issued))]
-        return ContentReply(number=asked.number, port=self.port, ticket=ticket, root_bytes=root_bytes)
+        return ContentReply(number=request.number, port=self.port, ticket=ticket, root_bytes=root_bytes)
 
-    def copies(self, hub_id: str, asked: CopiesQuestion) -> CopiesReply:
+    def copies(self, hub_id: str, request: CopiesQuestion) -> CopiesReply:
         """What has become of that hub's copies; and this hub learns from the question which there are."""
         entries = self._jobs.machine.state.catalog.entries
-        held = dict(asked.held[:COPIES_MAX])
+        held = dict(request.held[:COPIES_MAX])
         own = {data_id: entries[data_id] for data_id in held if data_id in entries and not entries[data_id].home}
         changed = [entry.object for data_id, entry in own.items() if entry.object.tag_revision > held[data_id]]
         for data_id, entry in own.items():
             if hub_id not in entry.object.hubs:
                 self._jobs.post(ev.DataMoved(data_id, hub_id, True))
-        if asked.is_all:
+        if request.is_all:
             for data_id, entry in list(entries.items()):
                 if entry.content and not entry.home and hub_id in entry.object.hubs and data_id not in held:
                     self._jobs.post(ev.DataMoved(data_id, hub_id, False))
         return CopiesReply(
-            number=asked.number,
+            number=request.number,
             changed=tuple(changed[:CHANGED_MAX]),
             removed=tuple(data_id for data_id in held if data_id not in entries),
         )
@@ -139,20 +139,20 @@ class ContentSource:
     def read(self, grant: BulkGrant, ids: Sequence[bytes]) -> list[ChunkFrame]:
         return self._store.read(grant.tenant, ids)
 
-    def _entry_for(self, hub_id: str, asked: ContentRequest) -> CatalogEntry:
+    def _entry_for(self, hub_id: str, request: ContentRequest) -> CatalogEntry:
         """What a hub has no reason to ask for is not disclosed to be here."""
         state = self._jobs.machine.state
-        made_for, entry = self._snapshots.get(asked.ref, ("", None))
+        made_for, entry = self._snapshots.get(request.ref, ("", None))
         if entry is None or made_for != hub_id:
             lent = (
                 state.registry.workloads[workload_id]
                 for workload_id, given in state.lending.given.items()
                 if given.runner == hub_id
             )
-            entry = state.catalog.entries.get(asked.ref)
+            entry = state.catalog.entries.get(request.ref)
             if entry is not None and not is_entitled(entry, hub_id, lent):
                 entry = None
-        if entry is None or entry.object.tenant != asked.tenant or entry.content != asked.digest:
+        if entry is None or entry.object.tenant != request.tenant or entry.content != request.digest:
             raise HarchError("E1102", f"{self._hub_id} has no such content for {hub_id}", hint="it may be removed")
         return entry
 
@@ -176,7 +176,7 @@ class ContentAnswers:
         workload = await self._find(question.workload_id)
         if workload.owner_hub != hub_id or not workload.borrowed:
             raise HarchError("E0301", f"{question.workload_id} is not work of {hub_id} here", hint="query its owner")
-        asked = FilesRequest(path=question.path, rank=question.rank, attempt=question.attempt)
-        kept, entry = await self._snapshot(workload, asked)
+        request = FilesRequest(path=question.path, rank=question.rank, attempt=question.attempt)
+        kept, entry = await self._snapshot(workload, request)
         self._source.offer_snapshot(hub_id, kept, entry)
         return FilesReply(number=question.number, ref=kept.ref, digest=kept.digest)

@@ -17,9 +17,18 @@ from msgspec.structs import replace
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
 from harch.base.ids import new_id
-from harch.content.frames import BATCH_BYTES_MAX, BATCH_CHUNKS_MAX, decode_frames, decode_ids, encode_frame, encode_ids
+from harch.content.frames import (
+    BATCH_BYTES_MAX,
+    BATCH_CHUNKS_MAX,
+    decode_frames,
+    decode_ids,
+    encode_frame,
+    encode_ids,
+    unpack_chunk,
+)
 from harch.content.model import is_digest
 from harch.content.store import ContentStore
+from harch.execution.images.manifest import layout_digest
 from harch.execution.protocol import TaskArtifact, TaskEnded
 from harch.hub.agent_gateway import AgentGateway
 from harch.hub.audit import data_drafts
@@ -47,6 +56,7 @@ from harch.workloads.lifecycle import State, Workload
 
 SNAPSHOT_PREFIX = "snap_"
 IMAGE_HOLDER = "image:"
+LAYOUT_INDEX, LAYOUT_INDEX_BYTES_MAX = "index.json", 1024 * 1024
 SNAPSHOT_KEPT = timedelta(hours=1)
 IMAGE_KEPT = timedelta(days=30)  # since it was last registered; a registry still has it
 SNAPSHOTS_MAX = 1_000
@@ -54,6 +64,12 @@ STORE_THREADS = 4  # beyond that they wait for each other in the store
 WAITING_MAX = 256
 
 T = TypeVar("T")
+
+
+def image_holder(workload: Workload, reference: str) -> str:
+    """What a digest names is the same for all work of a tenant. A tag may name another image tomorrow, so it holds for
+    the work that has resolved it."""
+    return f"{IMAGE_HOLDER}{reference}" if "@sha256:" in reference else f"{IMAGE_HOLDER}{workload.id}/{reference}"
 
 
 class Readable(Struct, frozen=True, kw_only=True):
@@ -204,7 +220,7 @@ class HubContent:
 
     # Files of work
 
-    async def snapshot(self, workload: Workload, asked: FilesRequest) -> TreeView:
+    async def snapshot(self, workload: Workload, request: FilesRequest) -> TreeView:
         """A tree of what is in its working folder now; readable for an hour."""
         entry = self._entry_of_files(workload)
         is_elsewhere = bool(workload.runner_hub) and not workload.borrowed
@@ -217,33 +233,37 @@ class HubContent:
                 )
             raise
         if is_elsewhere:
-            digest = await self._transfers.snapshot(workload, entry, asked)
+            digest = await self._transfers.snapshot(workload, entry, request)
         else:
             answer = await self._agents.snapshot_files(
-                workload, rank=asked.rank, attempt=asked.attempt, path=asked.path
+                workload, rank=request.rank, attempt=request.attempt, path=request.path
             )
             digest = answer.digest
         return await self._keep_snapshot(workload.tenant, digest, entry)
 
-    async def snapshot_for(self, workload: Workload, asked: FilesRequest) -> tuple[TreeView, CatalogEntry]:
+    async def snapshot_for(self, workload: Workload, request: FilesRequest) -> tuple[TreeView, CatalogEntry]:
         """Of work that runs here for another hub, which fetches it as it fetches other content."""
-        kept = await self.snapshot(workload, asked)
+        kept = await self.snapshot(workload, request)
         return kept, self._snapshots[kept.ref].entry
 
-    async def place(self, workload: Workload, asked: FilesPlaced) -> None:
+    async def place(self, workload: Workload, request: FilesPlaced) -> None:
         """Puts what was uploaded before into the working folder of a task that runs here."""
         if workload.runner_hub and not workload.borrowed:
             raise HarchError(
                 "E1111",
                 f"{workload.spec.name} runs at {workload.runner_hub}",
-                hint=f"copy the files there: `harch cp --hub {workload.runner_hub} …`",
+                hint=f"copy the files there: `harch cp --hub {workload.runner_hub} FILE {workload.id}:PATH`",
             )
         if workload.state not in (State.RUNNING, State.PAUSED):
-            raise HarchError("E1111", f"{workload.spec.name} is {workload.state}", hint="wait until it runs")
-        if not is_digest(asked.digest):
+            over = workload.state.is_final
+            hint = "files can still be copied out of it" if over else "wait until it runs: `harch wait`"
+            raise HarchError("E1111", f"{workload.spec.name} is {workload.state}", hint=hint)
+        if not is_digest(request.digest):
             raise HarchError("E0201", "`digest` is not that of a tree", hint="64 hexadecimal digits", field="digest")
-        kept = await self._keep_snapshot(workload.tenant, asked.digest, self._entry_of_files(workload))
-        await self._agents.place_files(workload, rank=asked.rank, path=asked.path, ref=kept.ref, digest=asked.digest)
+        kept = await self._keep_snapshot(workload.tenant, request.digest, self._entry_of_files(workload))
+        await self._agents.place_files(
+            workload, rank=request.rank, path=request.path, ref=kept.ref, digest=request.digest
+        )
 
     def _entry_of_files(self, workload: Workload) -> CatalogEntry:
         """What work leaves carries the tags of all that it read."""
@@ -336,25 +356,40 @@ class HubContent:
     # Images that nodes have fetched from registries
 
     async def image(self, workload: Workload, reference: str) -> TreeView:
-        """The layout that another node has fetched for this tenant. Raises E1102."""
-        holder = f"{IMAGE_HOLDER}{reference}"
+        """The layout that a node has fetched; its `name` is the digest of the image. Raises E1102."""
+        holder = image_holder(workload, reference)
         digest = await self._threads.run(lambda: self._store.held(workload.tenant, holder))
         if digest is None:
             raise HarchError(
                 "E1102", f"no node here has fetched `{reference[:200]}`", hint="fetch it from its registry"
             )
-        stored = await self._threads.run(lambda: self._store.tree(workload.tenant, digest))
-        return TreeView(
-            ref=holder, digest=digest, size_bytes=stored.root.size_bytes, files=stored.root.files, name=reference
-        )
+        return await self._image_view(workload.tenant, digest, holder)
 
     async def put_image(self, workload: Workload, reference: str, digest: str) -> TreeView:
         if not is_digest(digest):
             raise HarchError("E0201", "`digest` is not that of a tree", hint="64 hexadecimal digits", field="digest")
         until = self._clock.now() + IMAGE_KEPT
-        holder = f"{IMAGE_HOLDER}{reference}"
+        holder = image_holder(workload, reference)
         await self._threads.run(lambda: self._store.hold(workload.tenant, digest, holder, until=until))
-        return await self.image(workload, reference)
+        return await self._image_view(workload.tenant, digest, holder)
+
+    async def _image_view(self, tenant: str, digest: str, holder: str) -> TreeView:
+        """What image it is stands in the layout itself: whoever registers it need not be believed."""
+
+        def view() -> TreeView:
+            stored = self._store.tree(tenant, digest)
+            index = next((entry for entry in stored.entries if entry.path == LAYOUT_INDEX), None)
+            chunks = index.chunks if index is not None and index.size <= LAYOUT_INDEX_BYTES_MAX else ()
+            frames = self._store.read(tenant, [chunk.id for chunk in chunks])
+            return TreeView(
+                ref=holder,
+                digest=digest,
+                size_bytes=stored.root.size_bytes,
+                files=stored.root.files,
+                name=layout_digest(b"".join(unpack_chunk(frame) for frame in frames)),
+            )
+
+        return await self._threads.run(view)
 
     async def _fetch_image(self, workload: Workload, holder: str, ids: Sequence[bytes]) -> bytes:
         digest = await self._threads.run(lambda: self._store.held(workload.tenant, holder))
@@ -368,12 +403,12 @@ class HubContent:
 
     async def status(self, *, tenant: str | None) -> ContentStatus:
         usage, free = await self._threads.run(lambda: (self._store.usage(), self._store.bytes_free()))
-        shown = [one for one in usage if tenant in (None, one.tenant)]
+        listed = [one for one in usage if tenant in (None, one.tenant)]
         return ContentStatus(
             hub=self._hub_id,
             location=self._store.location,
-            tenants=shown,
-            bytes_stored=sum(one.bytes_stored for one in shown),
+            tenants=listed,
+            bytes_stored=sum(one.bytes_stored for one in listed),
             bytes_free=free if tenant is None else None,
             transfers=self._transfers.views(tenant=tenant),
         )

@@ -18,7 +18,7 @@ from harch.content.frames import ChunkFrame, unpack_chunk
 from harch.content.model import ChunkRef, chunks_of, decode_manifest, decode_root
 from harch.content.store import ContentStore
 from harch.hub.content.gates import check_arrive
-from harch.hub.content.peers import AskPeer
+from harch.hub.content.peers import RequestPeer
 from harch.hub.federation.messages import ContentReply, ContentRequest, FilesQuestion, FilesReply
 from harch.hub.jobs import events as ev
 from harch.hub.jobs.runtime import JobRuntime
@@ -29,7 +29,7 @@ from harch.workloads.lifecycle import Workload
 RUNNING_MAX = 4  # the link is the limit: more at a time would only finish later, all of them
 WAITING_MAX = 256
 FILES_WITHIN_S = 3600.0
-ASKED_WITHIN_S = 30.0  # a hub reads the manifest of a large tree before it answers
+REPLY_WITHIN_S = 30.0  # a hub reads the manifest of a large tree before it answers
 
 _log = logging.getLogger("harch.hub")
 
@@ -54,29 +54,29 @@ class PeerContent:
     """The other hubs, for content. Made first; the federation connects to it. A hub on its own has none."""
 
     def __init__(self) -> None:
-        self._ask: AskPeer | None = None
+        self._request: RequestPeer | None = None
         self._pull: BulkPull | None = None
-        self._tell_changed: Callable[[str], None] | None = None
+        self._notify_changed: Callable[[str], None] | None = None
 
-    def connect(self, ask: AskPeer, pull: BulkPull, tell_changed: Callable[[str], None]) -> None:
-        """`tell_changed` lets a hub know that it should ask about its copies."""
-        self._ask, self._pull, self._tell_changed = ask, pull, tell_changed
+    def connect(self, request: RequestPeer, pull: BulkPull, notify_changed: Callable[[str], None]) -> None:
+        """`notify_changed` lets a hub know that it should ask about its copies."""
+        self._request, self._pull, self._notify_changed = request, pull, notify_changed
 
     @property
     def is_connected(self) -> bool:
-        return self._ask is not None
+        return self._request is not None
 
-    def tell_changed(self, hub_ids: Iterable[str]) -> None:
+    def notify_changed(self, hub_ids: Iterable[str]) -> None:
         """If a word is lost, they ask within a minute anyway."""
-        if self._tell_changed is not None:
+        if self._notify_changed is not None:
             for hub_id in hub_ids:
-                self._tell_changed(hub_id)
+                self._notify_changed(hub_id)
 
     @property
-    def ask(self) -> AskPeer:
-        if self._ask is None:
+    def request(self) -> RequestPeer:
+        if self._request is None:
             raise HarchError("E1102", "this hub is part of no federation, and does not have it", hint="query its hub")
-        return self._ask
+        return self._request
 
     @property
     def pull(self) -> BulkPull:
@@ -135,14 +135,18 @@ class ContentTransfers:
             raise known.error
         return known.view()
 
-    async def snapshot(self, workload: Workload, entry: CatalogEntry, asked: FilesRequest) -> str:
+    async def snapshot(self, workload: Workload, entry: CatalogEntry, request: FilesRequest) -> str:
         """Files of own work that another hub runs, as a tree that is here when this returns."""
         runner, rules = workload.runner_hub, self._jobs.machine.state.guard.rules
         check_arrive(rules, entry, runner, self._hub_id)
-        reply = await self._peers.ask(
+        reply = await self._peers.request(
             runner,
             lambda number: FilesQuestion(
-                number=number, workload_id=workload.id, rank=asked.rank, attempt=asked.attempt, path=asked.path
+                number=number,
+                workload_id=workload.id,
+                rank=request.rank,
+                attempt=request.attempt,
+                path=request.path,
             ),
             FilesReply,
             within_s=FILES_WITHIN_S,
@@ -181,7 +185,7 @@ class ContentTransfers:
         return [hub for hub in found if hub and hub != self._hub_id]
 
     async def _run(self, transfer: _Transfer, entry: CatalogEntry, holder: str, sources: list[str]) -> None:
-        """From the first source that gives it. A gate that says no is an answer as well; the next one is asked."""
+        """From the first source that gives it. A gate that says no is an answer as well; then comes the next one."""
         async with self._running:
             refusal: HarchError | None = None
             for source in sources:
@@ -206,11 +210,11 @@ class ContentTransfers:
     async def _pull_from(self, source: str, ref: str, transfer: _Transfer) -> None:
         """The root names the manifest, the manifest names the files: three rounds, each of what is missing."""
         tenant, digest = transfer.tenant, transfer.digest
-        reply = await self._peers.ask(
+        reply = await self._peers.request(
             source,
             lambda number: ContentRequest(number=number, ref=ref, tenant=tenant, digest=digest),
             ContentReply,
-            within_s=ASKED_WITHIN_S,
+            within_s=REPLY_WITHIN_S,
         )
         pull = self._peers.pull
 

@@ -42,14 +42,14 @@ class ContentUpkeep:
         self._due = asyncio.Event()
         self._collect_at_s = 0.0
         self._idle_since: dict[tuple[str, str], datetime] = {}
-        self._asked_homes: set[str] = set()
+        self._queried_homes: set[str] = set()
 
     def soon(self) -> None:
         self._due.set()
 
-    def tell(self, hubs: Iterable[str]) -> None:
+    def notify(self, hubs: Iterable[str]) -> None:
         """Hubs that have copies of something that has changed ask about it now."""
-        self._peers.tell_changed(hub for hub in hubs if hub != self._hub_id)
+        self._peers.notify_changed(hub for hub in hubs if hub != self._hub_id)
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -64,7 +64,7 @@ class ContentUpkeep:
         if await asyncio.to_thread(lambda: self._store.has_lost_holders):
             await self._hold_again()
         holds = await asyncio.to_thread(self._store.holders)
-        await self._ask_homes(holds)
+        await self._query_homes(holds)
         state, now = self._jobs.machine.state, self._clock.now()
         plan = plan_retention(
             entries=state.catalog.entries,
@@ -101,7 +101,7 @@ class ContentUpkeep:
         text = f"rebuilt the index of the content store; {missing} data objects are not whole"
         self._jobs.note("content.recovered", self._hub_id, text)
 
-    async def _ask_homes(self, holds: Sequence[Hold]) -> None:
+    async def _query_homes(self, holds: Sequence[Hold]) -> None:
         """What has become of data of other hubs of which copies are here? A silent home is asked next time."""
         if not self._peers.is_connected:
             return
@@ -111,23 +111,23 @@ class ContentUpkeep:
             entry = entries.get(hold.holder.removeprefix(DATA_HOLDER))
             if entry is not None and entry.home:
                 held.setdefault(entry.home, {})[entry.object.id] = entry.object.tag_revision
-        for home in [*held, *(self._asked_homes - held.keys())]:  # who was told of copies is told that there are none
+        for home in [*held, *(self._queried_homes - held.keys())]:  # who was told of copies is told that there are none
             copies = list(held.get(home, {}).items())
             some, is_all = tuple(copies[:COPIES_MAX]), len(copies) <= COPIES_MAX
             try:
-                told = await self._peers.ask(
+                reply = await self._peers.request(
                     home,
                     lambda number, some=some, is_all=is_all: CopiesQuestion(number=number, held=some, is_all=is_all),  # type: ignore[misc]
                     CopiesReply,
                 )
             except HarchError:
                 continue
-            self._asked_homes = (self._asked_homes | {home}) if copies else self._asked_homes - {home}
-            if told.changed or told.removed:
-                self._jobs.post(ev.CopiesTold(home, told.changed, told.removed))
+            self._queried_homes = (self._queried_homes | {home}) if copies else self._queried_homes - {home}
+            if reply.changed or reply.removed:
+                self._jobs.post(ev.CopiesReported(home, reply.changed, reply.removed))
             for hold in holds:
                 data_id = hold.holder.removeprefix(DATA_HOLDER)
-                if data_id in told.removed and data_id not in entries:
+                if data_id in reply.removed and data_id not in entries:
                     await self._remove(hold.tenant, hold.holder, hold.digest)
 
     async def _remove(self, tenant: str, holder: str, digest: str) -> None:

@@ -216,7 +216,7 @@ class FederationRuntime:
         else:
             self._answer_soon(hub_id, message)
 
-    def tell_copies_changed(self, hub_id: str) -> None:
+    def notify_copies_changed(self, hub_id: str) -> None:
         self._send(hub_id, CopiesChanged())
 
     def _receive_work(self, hub_id: str, message: o.LendingMessage) -> None:

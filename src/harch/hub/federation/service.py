@@ -133,7 +133,7 @@ class HubFederation:
             raise HarchError("E0698", f"hub {hub_id} runs a version that answers no telemetry queries")
         return await fetch_answer(self._runtime.questions, hub_id, question, within_s=within_s)
 
-    async def ask(
+    async def request(
         self, hub_id: str, question: Callable[[int], Question], answer: type[A], *, within_s: float | None = None
     ) -> A:
         """Puts a question to another hub. Raises E0802 if it does not answer, and whatever error it answers."""
@@ -141,10 +141,10 @@ class HubFederation:
             raise HarchError("E0802", f"hub {hub_id} cannot be asked: {ALONE}", hint="query that hub")
         return await self._runtime.questions.request(hub_id, question, answer, within_s=within_s)
 
-    def tell_copies_changed(self, hub_id: str) -> None:
+    def notify_copies_changed(self, hub_id: str) -> None:
         """That hub should ask what has become of data of which it has copies."""
         if self._runtime is not None:
-            self._runtime.tell_copies_changed(hub_id)
+            self._runtime.notify_copies_changed(hub_id)
 
     async def read_log(
         self,

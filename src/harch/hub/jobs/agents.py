@@ -81,10 +81,15 @@ class AgentBook:
     def why_none_has(self, feature: str) -> str:
         """What the first agent says against a feature that no agent has; empty if one has it, or none is connected."""
         unknown = f"{LACKS_FEATURE}its agent has no {feature}"
-        told = [agent.hello.features.get(feature, unknown) for agent in self.agents.values()]
-        if not told or any(not text.startswith(LACKS_FEATURE) for text in told):
+        reported = [agent.hello.features.get(feature, unknown) for agent in self.agents.values()]
+        if not reported or any(not text.startswith(LACKS_FEATURE) for text in reported):
             return ""
-        return told[0].removeprefix(LACKS_FEATURE)
+        return reported[0].removeprefix(LACKS_FEATURE)
+
+    def pythons(self) -> set[str]:
+        """The versions that agents have found; empty if none has said."""
+        found = (agent.hello.features.get("pythons", "") for agent in self.agents.values())
+        return {version for text in found for version in text.replace(",", " ").split()}
 
     def capabilities(self) -> tuple[str, ...]:
         """What nodes here can prepare for work, for peers that want to lend some."""

@@ -8,6 +8,7 @@ and nobody may use it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
@@ -43,27 +44,35 @@ class Catalog:
         self.entries: dict[str, CatalogEntry] = {}
         self.objects: dict[str, DataObject] = {}  # the same by id, as lineage wants them
         self._by_name: dict[tuple[str, str], str] = {}
+        self._children: Counter[str] = Counter()  # how many objects were derived from each
 
     def put(self, entry: CatalogEntry) -> None:
         """Adds or replaces. A name means what somebody registered under it, else the newest product of that name."""
         data = entry.object
+        if data.id not in self.entries:
+            self._children.update(data.parents)
         self.entries[data.id] = entry
         self.objects[data.id] = data
         holder = self.named(data.name, tenant=data.tenant)
-        if not entry.home and (holder is None or holder.made_by):
+        if not entry.home and entry.removed_at is None and (holder is None or holder.made_by):
             self._by_name[data.tenant, data.name] = data.id
 
     def remove(self, data_id: str) -> None:
         """Its name means the newest product of that name again, if there is one."""
         entry = self.entries.pop(data_id)
         del self.objects[data_id]
+        self._children.subtract(entry.object.parents)
         name = (entry.object.tenant, entry.object.name)
         if self._by_name.get(name) != data_id:
             return
         del self._by_name[name]
         for other in self.entries.values():
-            if not other.home and (other.object.tenant, other.object.name) == name:
+            if not other.home and other.removed_at is None and (other.object.tenant, other.object.name) == name:
                 self._by_name[name] = other.object.id
+
+    def has_children(self, data_id: str) -> bool:
+        """Whether something that is still known was derived from it."""
+        return self._children[data_id] > 0
 
     def restore(self, entries: Iterable[CatalogEntry]) -> None:
         for entry in sorted(entries, key=lambda entry: (entry.created_at, entry.object.id)):
@@ -77,7 +86,7 @@ class Catalog:
         """By id or name, and only what is this tenant's: that others have something is not disclosed either."""
         entry = self.entries.get(ref)
         if entry is not None:
-            return entry if entry.object.tenant == tenant else None
+            return entry if entry.object.tenant == tenant and entry.removed_at is None else None
         return self.named(ref, tenant=tenant)
 
     def get(self, ref: str, *, tenant: str | None) -> CatalogEntry:
@@ -95,7 +104,7 @@ class Catalog:
     def of(self, tenant: str | None) -> Iterator[CatalogEntry]:
         """Newest first."""
         for entry in reversed(self.entries.values()):
-            if tenant is None or entry.object.tenant == tenant:
+            if tenant in (None, entry.object.tenant) and entry.removed_at is None:
                 yield entry
 
     def check_room(self) -> None:

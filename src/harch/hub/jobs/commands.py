@@ -10,6 +10,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from harch.base.errors import HarchError
+from harch.content.image_reference import parse_image
 from harch.execution.protocol import PauseTask, ResumeTask, TaskKey
 from harch.federation.offers import OrderKind
 from harch.hub.audit import drafts
@@ -132,6 +133,23 @@ def _check_nodes(tx: Transaction, spec: WorkloadSpec) -> None:
             raise HarchError(
                 code, f"no node of {tx.state.hub.name} can do this: {why}", hint=hint, field=feature.rstrip("s")
             )
+    if spec.image is not None and spec.image_data is None:
+        parse_image(spec.image)
+    version = spec.environment.python if spec.environment is not None else None
+    pythons = tx.state.agents.pythons()
+    if version is not None and pythons and not any(_is_of(version, one) for one in pythons):
+        has = ", ".join(sorted(pythons))
+        raise HarchError(
+            "E1122",
+            f"no node of {tx.state.hub.name} has Python {version}; they have {has}",
+            hint="request one of these, or install it on the nodes and restart their agents",
+            field="environment.python",
+        )
+
+
+def _is_of(wanted: str, installed: str) -> bool:
+    """3.12 is any 3.12.x."""
+    return installed == wanted or installed.startswith(f"{wanted}.")
 
 
 def _fits_home(tx: Transaction, spec: WorkloadSpec, request: PlacementRequest) -> bool:

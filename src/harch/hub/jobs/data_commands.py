@@ -28,6 +28,7 @@ from harch.sovereignty.tags import DataKind, DataObject, loosens
 from harch.workloads.lifecycle import State, Workload
 from harch.workloads.spec import WorkloadType
 
+LOST_LENGTH_MAX = 500
 _MAKES_CHECKPOINTS = (WorkloadType.TRAINING, WorkloadType.FINE_TUNING)
 
 
@@ -120,10 +121,23 @@ def remove(tx: Transaction, event: ev.DataRemoved) -> None:
             hint="stop that work first, or wait until it has ended",
         )
     data = entry.object
-    tx.state.catalog.remove(data.id)
-    tx.emit(fx.DropData(data.id))
+    _forget(tx, entry)
     tx.record_data("data.removed", data, f"{data.kind} {data.name} removed: {event.why}")
     tx.audit(data_drafts.removed(data, tx.state.countries_of(data.hubs), actor=event.actor, why=event.why))
+
+
+def _forget(tx: Transaction, entry: CatalogEntry) -> None:
+    """What something else was derived from leaves its tag behind, so that the lineage of that can still be judged."""
+    catalog, data = tx.state.catalog, entry.object
+    catalog.remove(data.id)
+    if catalog.has_children(data.id):
+        _put(tx, replace(entry, object=replace(data, hubs=()), content="", expires_at=None, removed_at=tx.now))
+        return
+    tx.emit(fx.DropData(data.id))
+    for parent in data.parents:  # it may have been the last that a removed one was kept for
+        above = catalog.entries.get(parent)
+        if above is not None and above.removed_at is not None and not catalog.has_children(parent):
+            _forget(tx, above)
 
 
 def keep(tx: Transaction, event: ev.DataKept) -> None:
@@ -144,7 +158,7 @@ def moved(tx: Transaction, event: ev.DataMoved) -> None:
         tx.record_data("data.moved", entry.object, f"{entry.object.name} {word} {event.hub}")
 
 
-def copies_told(tx: Transaction, event: ev.CopiesTold) -> None:
+def copies_reported(tx: Transaction, event: ev.CopiesReported) -> None:
     """Only about what is that hub's. What was removed there is forgotten here as soon as no work reads it."""
     catalog = tx.state.catalog
     for data in event.changed:
@@ -162,8 +176,7 @@ def copies_told(tx: Transaction, event: ev.CopiesTold) -> None:
     for data_id in event.removed:
         entry = catalog.entries.get(data_id)
         if entry is not None and entry.home == event.home and not tx.state.guard.readers_of(data_id):
-            catalog.remove(data_id)
-            tx.emit(fx.DropData(data_id))
+            _forget(tx, entry)
             tx.record_data("data.removed", entry.object, f"{entry.object.name} was removed at {event.home}")
     sweep(tx)
 
@@ -203,7 +216,7 @@ def produced(tx: Transaction, workload: Workload) -> None:
             declared=None if reads else tx.state.guard.rules.open_tag(workload.spec.countries_allowed),
         )
         if not tx.state.guard.may_rest_here(data):
-            tx.changed(workload, "workload.artifact_lost", f"artifact {wanted.name}: its tag does not let it rest here")
+            lose_artifact(tx, workload, f"{wanted.name}: its tag does not let it rest here")
             continue
         expires_at = tx.now + timedelta(days=wanted.keep_days)
         entry = CatalogEntry(
@@ -218,6 +231,12 @@ def produced(tx: Transaction, workload: Workload) -> None:
         _put(tx, entry)
         tx.record_data("data.produced", data, f"artifact {wanted.name} by {workload.id}: {_described(data)}")
         tx.audit(data_drafts.derived(data, workload, tx.state.hub.country))
+
+
+def lose_artifact(tx: Transaction, workload: Workload, what: str) -> None:
+    """Said where people look: the work itself has not failed."""
+    workload.artifacts_lost += (what[:LOST_LENGTH_MAX],)
+    tx.changed(workload, "workload.artifact_lost", f"artifact {what[:LOST_LENGTH_MAX]}")
 
 
 def artifact_id(workload: Workload, number: int) -> str:

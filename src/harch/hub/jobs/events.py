@@ -137,7 +137,7 @@ class DataRemoved(Struct, frozen=True, gc=False):
     why: str = "its owner removed it"
 
 
-class CopiesTold(Struct, frozen=True, gc=False):
+class CopiesReported(Struct, frozen=True, gc=False):
     """What the home of borrowed data says of it: tags that have changed, and what was removed."""
 
     home: str
@@ -293,7 +293,7 @@ Event = (
     | DataRemoved
     | DataKept
     | DataMoved
-    | CopiesTold
+    | CopiesReported
     | TagsDue
     | AgentJoined
     | AgentBarred
@@ -331,7 +331,7 @@ ON_A_FULL_DISK = (
     LendingDue,
     TagsDue,
     DataRetagged,
-    CopiesTold,
+    CopiesReported,
     HardwareChanged,
     NodeDrained,
     HubClosed,

@@ -133,8 +133,8 @@ class JobMachine:
                 data_commands.keep(tx, event)
             case ev.DataMoved():
                 data_commands.moved(tx, event)
-            case ev.CopiesTold():
-                data_commands.copies_told(tx, event)
+            case ev.CopiesReported():
+                data_commands.copies_reported(tx, event)
             case ev.TagsDue():
                 data_commands.sweep(tx)
             case ev.AgentJoined():

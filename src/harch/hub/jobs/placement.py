@@ -39,7 +39,7 @@ def assign(tx: Transaction, assignment: GpuAssignment) -> None:
     workload.predicted_slowdown = assignment.prediction.slowdown
     workload.ranks_running = frozenset()
     workload.task_ends = ()
-    workload.artifacts = ()
+    workload.artifacts = workload.artifacts_lost = ()
     workload.error_message = ""
     if len(assignment.tasks) > 1:
         port = tx.state.agents.take_gang_port(assignment.tasks[0].node_id)

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from harch.base.counting import counted
 from harch.base.errors import HarchError
-from harch.execution.protocol import AgentRefused, Forget, PauseTask, StopTask, TaskEnded, TaskKey
+from harch.execution.protocol import AgentRefused, Forget, KnownTask, PauseTask, StopTask, TaskEnded, TaskKey
 from harch.hub.audit import data_drafts, drafts
 from harch.hub.jobs import data_commands, placement
 from harch.hub.jobs import effects as fx
@@ -65,7 +65,7 @@ def task_ended(tx: Transaction, event: ev.TaskEndSeen) -> None:
         workload.artifacts += end.artifacts
         tx.changed(workload)
         for lost in end.artifacts_lost:
-            tx.changed(workload, "workload.artifact_lost", f"artifact {lost[:500]}")
+            data_commands.lose_artifact(tx, workload, lost)
         if workload.data_ids:
             _audit_data(tx, workload, end)
         if len(workload.task_ends) == len(workload.placement):
@@ -117,7 +117,7 @@ def agent_joined(tx: Transaction, event: ev.AgentJoined) -> None:
     tx.state.admission.forget_verdicts()
     tx.note("agent.joined", hello.agent_id, f"serves {len(nodes)} nodes, {hello.process_slots} processes")
     tx.audit(drafts.agent_joined(hello.agent_id, hello.country, nodes=len(nodes)))
-    _reconcile(tx, hello.agent_id, set(nodes), {task.key: task.running for task in hello.tasks})
+    _reconcile(tx, hello.agent_id, set(nodes), {task.key: task for task in hello.tasks})
 
 
 def agent_barred(tx: Transaction, event: ev.AgentBarred) -> None:
@@ -140,7 +140,7 @@ def _drop(tx: Transaction, agent_id: str) -> None:
     tx.state.admission.forget_verdicts()
 
 
-def _reconcile(tx: Transaction, agent_id: str, nodes: set[str], inventory: dict[TaskKey, bool]) -> None:
+def _reconcile(tx: Transaction, agent_id: str, nodes: set[str], inventory: dict[TaskKey, KnownTask]) -> None:
     """Compares what the agent has with what the hub placed there: starts the missing, stops the strays."""
     expected: set[TaskKey] = set()
     for workload in list(tx.state.registry.workloads.values()):
@@ -154,8 +154,9 @@ def _reconcile(tx: Transaction, agent_id: str, nodes: set[str], inventory: dict[
             if key in inventory and workload.stop_reason:
                 tx.to_agent(task, tx.state.stop_order(workload, task.rank))
             elif key in inventory:
-                if inventory[key]:
-                    task_started(tx, key)
+                if inventory[key].running:
+                    if not inventory[key].preparing:
+                        task_started(tx, key)
                     placement.lengthen_leases(tx, workload)
             elif workload.stop_reason:
                 # Never started and no longer wanted: it ends here, as if the agent had stopped it.
@@ -165,8 +166,8 @@ def _reconcile(tx: Transaction, agent_id: str, nodes: set[str], inventory: dict[
                 tx.start_task(workload, task)
         if len(workload.task_ends) == len(workload.placement):
             all_ended(tx, workload)
-    for key, running in inventory.items():
-        if running and key not in expected:
+    for key, known in inventory.items():
+        if known.running and key not in expected:
             tx.emit(fx.Send(agent_id, StopTask(key, STRAY_GRACE_S)))
             tx.note("agent.stray_task", key.workload_id, f"{agent_id} runs attempt {key.attempt}: stopping it")
 

@@ -24,7 +24,7 @@ from msgspec import Struct, structs
 from harch.base.errors import HarchError
 from harch.base.rejection import Rejection
 from harch.base.state_files import read_sealed
-from harch.execution.sandbox import Sandbox, choose, workers_mode
+from harch.execution.isolation.sandbox import Sandbox, choose, workers_mode
 from harch.hub.pipelines import audit, files, planning
 from harch.hub.pipelines.audit import Write
 from harch.hub.pipelines.files import LOGS, checked_path, read_page

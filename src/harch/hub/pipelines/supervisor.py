@@ -22,7 +22,7 @@ from msgspec import Struct, field
 from harch.base.clock import SystemClock
 from harch.base.errors import HarchError
 from harch.base.state_files import keep_files_private, read_sealed
-from harch.execution.sandbox import Sandbox, choose, mode_named
+from harch.execution.isolation.sandbox import Sandbox, choose, mode_named
 from harch.pipelines.engine.keys import write_state
 from harch.pipelines.workers.process import WorkerEvent, WorkerProcess
 

@@ -12,9 +12,9 @@ import msgspec
 
 from harch.base.errors import HarchError
 from harch.base.state_files import read_sealed
+from harch.execution.isolation.sandbox import choose, workers_mode
 from harch.execution.kernel import start_ticks
 from harch.execution.process_record import ProcessRecord, RunningProcess, found_running, write_record
-from harch.execution.sandbox import choose, workers_mode
 from harch.hub.pipelines.supervisor import (
     ORDERS,
     REPORT,

@@ -53,6 +53,7 @@ class CatalogEntry(Struct, frozen=True, kw_only=True):
     home: str = ""  # the hub whose catalog has it; empty if this one has. Kept here for work of that hub only.
     content: str = ""  # the digest of its tree, if HarchOS holds its bytes
     expires_at: datetime | None = None  # from then on it may be forgotten, with its content; None: kept until removed
+    removed_at: datetime | None = None  # only its tag and its place in the lineage of others are left
 
 
 class AgentKey(Struct, frozen=True, kw_only=True):

@@ -20,7 +20,7 @@ from typing import IO
 from msgspec import Struct
 
 from harch.base.clock import Clock
-from harch.execution.sandbox import Sandbox, SandboxView, is_inside
+from harch.execution.isolation.sandbox import Sandbox, SandboxView, is_inside
 from harch.pipelines.act.settings import SqlSink
 from harch.pipelines.sense.settings import FileSource
 from harch.pipelines.think.settings import Device

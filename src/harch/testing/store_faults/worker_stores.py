@@ -14,8 +14,8 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from harch.execution.isolation.sandbox import choose
 from harch.execution.protocol import TaskEnded, TaskKey
-from harch.execution.sandbox import choose
 from harch.execution.spool import TaskLogSpool as OutputSpool
 from harch.execution.spool import read_spool
 from harch.execution.taskdir import LaunchSpec, OutputRecord, TaskDir, read_output_record

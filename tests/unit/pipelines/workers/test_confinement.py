@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from harch.execution.sandbox import Sandbox, choose
+from harch.execution.isolation.sandbox import Sandbox, choose
 from harch.pipelines.act.settings import ActionSettings, ActSettings, SqlSink
 from harch.pipelines.sense.gate import PolicyTable
 from harch.pipelines.sense.settings import SenseSettings

@@ -118,9 +118,9 @@ async def check(_: Operator, here: Here) -> Response:
     summary="A snapshot of files in the working folder of a task",
 )
 async def snapshot(request: Request, ref: str, caller: User, here: Here) -> Response:
-    asked = await read_json(request, here, FilesRequest)
+    body = await read_json(request, here, FilesRequest)
     workload = await here.hub.workload(ref, tenant=tenant_scope(caller))
-    return reply(await here.hub.content.snapshot(workload, asked))
+    return reply(await here.hub.content.snapshot(workload, body))
 
 
 @router.put(
@@ -130,9 +130,9 @@ async def snapshot(request: Request, ref: str, caller: User, here: Here) -> Resp
     summary="Puts files that were uploaded into the working folder of a task that runs",
 )
 async def place(request: Request, ref: str, caller: User, here: Here) -> Response:
-    asked = await read_json(request, here, FilesPlaced)
+    body = await read_json(request, here, FilesPlaced)
     workload = await here.hub.workload(ref, tenant=tenant_scope(caller))
-    await here.hub.content.place(workload, asked)
+    await here.hub.content.place(workload, body)
     return reply(FilesArePlaced())
 
 

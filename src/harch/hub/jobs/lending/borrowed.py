@@ -362,6 +362,7 @@ def report_of(tx: Transaction, workload: Workload) -> WorkReport:
         restarts=workload.restarts,
         handed_back=workload.handed_back,
         produced=tuple(entry.object for entry in produced),
+        artifacts_lost=workload.artifacts_lost if final else (),
         contents=tuple(
             KeptContent(entry.object.id, entry.content, entry.expires_at) for entry in produced if entry.content
         ),

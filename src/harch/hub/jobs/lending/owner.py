@@ -240,6 +240,7 @@ def _book_end(tx: Transaction, workload: Workload, report: WorkReport) -> None:
         workload.started_at = report.started_at
     workload.task_ends = report.task_ends
     workload.error_message = "" if report.state is State.COMPLETED else report.message
+    workload.artifacts_lost = report.artifacts_lost
     contents = {kept.data_id: kept for kept in report.contents}
     for data in report.produced:
         kept = contents.get(data.id)

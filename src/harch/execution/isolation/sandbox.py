@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from harch.base.errors import HarchError, InvariantBroken
-from harch.execution.root_fs import RootFs, root_arguments
+from harch.execution.isolation.root_fs import RootFs, root_arguments
 
 SandboxMode = Literal["auto", "off", "required"]
 MODES: tuple[SandboxMode, ...] = get_args(SandboxMode)
@@ -187,7 +187,7 @@ def host_layout() -> HostLayout:
             system.append((path, os.readlink(path)))
         elif os.path.isdir(path):
             system.append((path, ""))
-    package = str(Path(__file__).parent.parent)  # outside of the prefix in a development install
+    package = str(Path(__file__).parents[2])  # outside of the prefix in a development install
     prefixes = dict.fromkeys(os.path.realpath(prefix) for prefix in (sys.base_prefix, sys.prefix, package))
     own = tuple(prefix for prefix in prefixes if not is_inside(prefix, "/usr"))
     return HostLayout(tuple(system), own, gpu_driver(_DRIVER_FOLDERS))
