@@ -15,6 +15,7 @@ from harch.execution.isolation.root_fs import RootFs
 from harch.execution.isolation.sandbox import SandboxView
 from harch.testing.images import LayerFile, LayoutWriter, folder, layer, programs, symlink
 
+HOME = "/home"
 pytestmark = pytest.mark.needs("bubblewrap", "skopeo", "umoci")
 
 
@@ -33,7 +34,7 @@ def image(node: Node) -> PreparedImage:
             LayerFile("etc/issue", b"of the image"),
         ),
         *(folder("opt"), folder("opt/bin"), LayerFile("opt/bin/train", b"#!/bin/sh\necho trained\n", mode=0o755)),
-        *(symlink("var", "/opt"), folder("srv"), folder("srv/maker"), LayerFile("su", b"x", mode=0o4755)),
+        *(symlink("var", "/opt"), folder("home"), folder("home/maker"), LayerFile("su", b"x", mode=0o4755)),
     ]
     config = {"Env": ["PATH=/opt/bin:/bin", "CUDA=12", "HOME=/root"]}
     layout = LayoutWriter(node.folder / "image", config).write(layer(files))
@@ -95,7 +96,7 @@ def test_the_files_are_those_of_the_image_and_its_folders_those_of_the_task(task
 
 
 def test_nothing_of_the_image_can_be_written_and_what_is_private_can(task: Task) -> None:
-    for path in ("/x", "/etc/x", "/opt/x", "/srv/x", "/srv/maker/x", "/bin/sh", "/usr/x"):
+    for path in ("/x", "/etc/x", "/opt/x", f"{HOME}/x", f"{HOME}/maker/x", "/bin/sh", "/usr/x"):
         done = task.run("touch", path)
         assert done.returncode != 0, path
     script = "for d in /tmp /var/tmp /run /dev/shm ../checkpoint .; do touch $d/x && echo $d; done"

@@ -17,13 +17,14 @@ from harch.execution.isolation import root_fs
 from harch.execution.isolation.root_fs import MountPoint, RootFs, mount_points, plan_root, root_arguments
 from harch.execution.isolation.sandbox import HostLayout, Sandbox, SandboxView, bubblewrap_arguments, gpu_driver
 
+HOME = "/home"
 HOST = HostLayout((), ())
 
 
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
     root = tmp_path / "rootfs"
-    for folder in ("etc", "srv/somebody", "usr/lib", "var/lib"):
+    for folder in ("etc", "home/somebody", "usr/lib", "var/lib"):
         (root / folder).mkdir(parents=True)
     (root / "etc" / "hosts").write_text("")
     (root / "bin").symlink_to("usr/bin")
@@ -63,21 +64,21 @@ def test_a_folder_that_the_image_has_is_mounted_on(image: Path) -> None:
 
 
 def test_only_the_folder_in_which_something_is_missing_is_replaced(image: Path) -> None:
-    assert plan(image, ("/srv/me/work", True)).replaced == ("/srv",)
+    assert plan(image, (f"{HOME}/me/work", True)).replaced == ("/home",)
     assert plan(image, ("/opt/data", True)).replaced == ("/",)
     assert plan(image, ("/etc/resolv.conf", False), ("/srv", True)).replaced == ("/", "/etc")
 
 
 def test_what_lies_below_another_mount_needs_no_room_in_the_image(image: Path) -> None:
-    assert plan(image, ("/srv", True), ("/srv/me/work", True)).replaced == ()
+    assert plan(image, ("/home", True), (f"{HOME}/me/work", True)).replaced == ()
 
 
 def test_a_link_at_or_above_a_mount_point_gives_way_and_is_never_followed(image: Path) -> None:
     found = plan(image, ("/var/run/secrets", True))
     assert (found.replaced, found.left_out) == (("/var",), {"/var/run"})
     (image / "home" / "me").symlink_to("/etc")
-    found = plan(image, ("/srv/me", True))
-    assert (found.replaced, found.left_out) == (("/srv",), {"/srv/me"})
+    found = plan(image, (f"{HOME}/me", True))
+    assert (found.replaced, found.left_out) == (("/home",), {f"{HOME}/me"})
 
 
 def test_a_file_in_place_of_a_folder_gives_way_and_the_other_way_round(image: Path) -> None:
@@ -89,21 +90,21 @@ def test_what_else_a_replaced_folder_has_stays_in_it(image: Path) -> None:
     (image / "home" / "file").touch()
     (image / "home" / "link").symlink_to("somebody")
     os.mkfifo(image / "home" / "pipe")
-    before, after = root_arguments(RootFs(str(image)), ["--bind", "/tmp", "/srv/me"])
+    before, after = root_arguments(RootFs(str(image)), ["--bind", "/tmp", f"{HOME}/me"])
     assert before == [
-        *("--ro-bind", str(image), "/", "--tmpfs", "/srv"),
-        *("--ro-bind", f"{image}/srv/file", "/srv/file"),
-        *("--symlink", "somebody", "/srv/link"),
-        *("--ro-bind", f"{image}/srv/somebody", "/srv/somebody"),
+        *("--ro-bind", str(image), "/", "--tmpfs", "/home"),
+        *("--ro-bind", f"{image}/home/file", f"{HOME}/file"),
+        *("--symlink", "somebody", f"{HOME}/link"),
+        *("--ro-bind", f"{image}/home/somebody", f"{HOME}/somebody"),
     ]
-    assert after == ["--remount-ro", "/srv"]
+    assert after == ["--remount-ro", "/home"]
 
 
 def test_a_name_that_no_launch_file_can_hold_is_left_out(image: Path) -> None:
     (Path(os.fsdecode(os.fsencode(str(image / "home")) + b"/\xff"))).mkdir()
-    before, _ = root_arguments(RootFs(str(image)), ["--bind", "/tmp", "/srv/me"])
+    before, _ = root_arguments(RootFs(str(image)), ["--bind", "/tmp", f"{HOME}/me"])
     assert all(word.isascii() for word in before)
-    assert f"{image}/srv/somebody" in before
+    assert f"{image}/home/somebody" in before
 
 
 def test_a_folder_with_too_many_files_to_mount_one_by_one_is_refused(
@@ -113,7 +114,7 @@ def test_a_folder_with_too_many_files_to_mount_one_by_one_is_refused(
     for number in range(3):
         (image / "home" / str(number)).mkdir()
     with pytest.raises(HarchError, match="the image has 4 files in /home") as refused:
-        root_arguments(RootFs(str(image)), ["--bind", "/tmp", "/srv/me"])
+        root_arguments(RootFs(str(image)), ["--bind", "/tmp", f"{HOME}/me"])
     assert refused.value.code == "E1133"
 
 
