@@ -302,3 +302,38 @@ def test_a_folder_of_which_everything_is_ignored_sends_no_code(harch: Harch, con
     result = harch("run", "-d", "--", "sh", "-c", "date")
     assert (result.exit_code, content.data) == (0, [])
     assert "code:" not in result.stderr
+
+
+def test_a_script_that_names_a_file_of_the_folder_brings_the_folder(harch: Harch, content: ContentHub) -> None:
+    write("train.py", "1\n")
+    harch("run", "-d", "--", "sh", "-c", "cd .; python train.py > log")
+    assert content.data[-1]["kind"] == "code"
+    count = len(content.data)
+    harch("run", "-d", "--", "sh", "-c", "python other.py")
+    assert len(content.data) == count
+
+
+def test_a_folder_of_wheels_whose_wheels_are_ignored_is_refused_before_anything_is_sent(
+    harch: Harch, content: ContentHub
+) -> None:
+    write("requirements.txt", "demo\n")
+    write("wheels/.gitignore", "*\n")
+    write("wheels/demo-1-py3-none-any.whl", "x")
+    write("wheels/notes.txt", "x")
+    options = ("--requirements", "requirements.txt", "--wheels", "wheels")
+    result = harch("run", "-d", *options, "--", "true")
+    assert (result.exit_code, content.data) == (2, [])
+    assert "E0201" in result.stderr
+    write(".harchignore", "!wheels/**\n")
+    assert harch("run", "-d", *options, "--", "true").exit_code == 0
+
+
+def test_a_typed_image_takes_the_place_of_the_projects_environment_and_the_other_way(
+    harch: Harch, content: ContentHub
+) -> None:
+    write("harch.toml", '[environment]\npackages = ["numpy"]\n')
+    assert harch("run", "-d", "--image", "registry.local/x:1", "--", "true").exit_code == 0
+    assert content.submitted[-1].get("environment") is None
+    write("harch.toml", '[run]\nimage = "registry.local/x:1"\n')
+    assert harch("run", "-d", "--package", "numpy", "--", "true").exit_code == 0
+    assert content.submitted[-1].get("image") is None

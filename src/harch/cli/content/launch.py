@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from posixpath import normpath
 from typing import TYPE_CHECKING
@@ -45,6 +45,11 @@ class CodeOptions:
     index_url: str | None = None
     wheels: str | None = None
 
+    @property
+    def names_packages(self) -> bool:
+        """Something of an environment was typed."""
+        return bool(self.python or self.requirements or self.lock or self.packages or self.index_url or self.wheels)
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -56,6 +61,9 @@ class Launch:
     limit_bytes: int | None = None
     secrets_allowed: frozenset[str] = frozenset()
     remark: str = ""
+
+    def without_environment(self) -> Launch:
+        return replace(self, environment={})
 
     def scan(self) -> FolderScan | None:
         """What travels, if anything does. Raises E1106, E1107, E1108, and E0201 for a file of packages left out."""
@@ -69,6 +77,15 @@ class Launch:
             if path is not None and not any(entry.path == normpath(str(path)) for entry in found.entries):
                 hint = "correct it, or bring back in .harchignore what .gitignore leaves out: `!NAME`"
                 raise HarchError("E0201", f"{path} is not among the files of the code", hint=hint, field=option)
+        wheels = self.environment.get("wheels")
+        inside = f"{normpath(str(wheels))}/"
+        if wheels is not None and not any(
+            entry.path.startswith(inside) and entry.path.endswith(".whl") for entry in found.entries
+        ):
+            hint = f"where a build tool wrote {wheels}/.gitignore, `!{inside}**` in .harchignore brings them back"
+            raise HarchError(
+                "E0201", f"no wheel of {wheels} is among the files of the code", hint=hint, field="--wheels"
+            )
         return found if found.entries else None  # everything is ignored
 
     def remarks(self, found: FolderScan | None, *, has_image: bool) -> Iterator[str]:

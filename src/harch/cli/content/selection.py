@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ READ_NO_FILES = frozenset(
     | {"pwd", "rocm-smi", "sleep", "true", "uname", "uptime", "whoami"}
 )
 # Not used unless somebody says so: what is installed changes what runs.
+SHELLS = frozenset({"sh", "bash", "dash", "zsh"})
 ENVIRONMENT_FILES = (("uv.lock", "--lock"), ("requirements.txt", "--requirements"))
 _WORDS_MAX = 1000
 _WORD_CHARS_MAX = 4096
@@ -60,6 +62,8 @@ def choose_code(
 def names_file(words: Sequence[str], folder: Path) -> bool:
     """Whether a command has a file of the folder among its words, or a Python module of it after `-m`."""
     before = ""
+    if len(words) > 2 and os.path.basename(words[0]) in SHELLS and words[1].endswith("c"):
+        words = ("", *re.split(r"[\s;&|()<>\"']+", words[2][:_WORD_CHARS_MAX]))  # a script: what files does it name?
     for number, word in enumerate(words[:_WORDS_MAX]):
         is_program = number == 0
         if before == "-m" and _is_module(word, folder):

@@ -296,11 +296,18 @@ def find_uv(environ: Mapping[str, str]) -> Uv:
         return Uv("", f"{path} does not work: {error}")
 
 
+_OF_NO_USE = ("Using Python", "Resolved ")  # what uv says before it says what is wrong
+
+
 def _failure(build: _Build, result: ProcessResult) -> HarchError:
     hint = "`harch logs ID --preparation` shows all that uv said"
     if result.timed_out:
         return HarchError("E1120", f"the environment was not built within {BUILD_S_MAX / 60:.0f} minutes", hint=hint)
-    reason = "; ".join(line.strip() for line in result.tail) or f"uv ended with exit code {result.exit_code}"
+    said = (line.strip() for line in result.tail)
+    reason = (
+        "; ".join(line for line in said if not line.startswith(_OF_NO_USE))
+        or f"uv ended with exit code {result.exit_code}"
+    )
     if result.exit_code in _KILLED_EXIT_CODES:
         reason = f"uv was killed; a build has the memory of its task, {build.task.memory_gb:g} GB. {reason}"
     return HarchError("E1120", f"the environment could not be built: {reason}", hint=hint)

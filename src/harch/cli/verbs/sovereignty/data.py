@@ -321,9 +321,9 @@ def add(
 @hub_option
 @list_options
 def ls(kind: str | None, hub: str | None, listing: Listing) -> None:
-    """List data, newest first."""
+    """List data, newest first; code only with `--kind code`."""
     with connect(hub) as client:
-        found = client.data.list(kind=kind)
+        found = [data for data in client.data.list(kind=kind) if kind is not None or data.kind != "code"]
     listing.show(found, _COLUMNS, _row, name=lambda data: data.name)
 
 

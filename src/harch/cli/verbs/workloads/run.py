@@ -265,7 +265,11 @@ def command(
         hint = "leave out what it would bring: code, packages"
         raise HarchError("E0201", "modelled work runs no process, so it brings nothing", hint=hint)
     launch = prepare(words, options, wants_code=workdir is None) if words else Launch()
+    if image is not None and not options.names_packages:
+        launch = launch.without_environment()  # that is the project's, and what was typed comes first
     fields = merged(launch.project, {key: value for key, value in typed.items() if value is not None})
+    if image is None and options.names_packages:
+        fields.pop("image", None)
     fields["artifacts"] = artifacts(artifact, keep, launch.project)
     fields["environment"] = launch.environment or None
     fields["code"] = None if launch.folder is None else _CODE_TO_COME
