@@ -191,7 +191,7 @@ class HostilePeer:
     def ask(self, hub_id: str, question: Question, answer: type[Answer]) -> Any:
         """Over the control link."""
         service = self._service
-        return self._call(service.federation.ask(hub_id, lambda number: replace(question, number=number), answer))
+        return self._call(service.federation.request(hub_id, lambda number: replace(question, number=number), answer))
 
     def reaches(self, hub_id: str) -> bool:
         return any(peer.hub_id == hub_id and peer.reachable for peer in self._service.peers())

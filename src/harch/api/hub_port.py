@@ -5,6 +5,7 @@ Protocols of the control plane, the other hubs, carbon and energy; nothing else 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Protocol
@@ -203,6 +204,11 @@ class DataPort(Protocol):
 
 class ContentPort(Protocol):
     """One hub's content: chunks in, trees out, files of work; see `hub.content.service`."""
+
+    @property
+    def upload_room(self) -> asyncio.Semaphore:
+        """To be taken before the body of an upload is read."""
+        ...
 
     async def missing(self, raw_ids: bytes, *, tenant: str) -> bytes: ...
 

@@ -23,6 +23,7 @@ from harch.execution.protocol import (
     TaskStarted,
 )
 from harch.hub.audit.table import AuditQuery
+from harch.hub.content.service import UPLOADS_MAX
 from harch.hub.service import HubService
 from harch.hub.views import Role
 from harch.testing.clock import SimClock
@@ -397,3 +398,26 @@ async def test_code_of_work_that_may_run_abroad_may_be_there_and_at_the_hub_that
     assert "MR" in abroad["tag"]["transit_in"]  # where the links between them lead through
     home = await user.add("code-1", folder, kind="code", countries=["MA"])
     assert (home["tag"]["rest_in"], home["tag"]["may_cross_borders"]) == (["MA"], False)
+
+
+async def test_uploads_whose_bodies_would_not_fit_into_memory_wait_before_they_are_read(
+    world: World, folder: PackedFolder
+) -> None:
+    user = await world.user()
+    room = world.hub.content.upload_room
+    for _ in range(UPLOADS_MAX):
+        await room.acquire()
+    read = False
+
+    async def body() -> AsyncIterator[bytes]:
+        nonlocal read
+        read = True
+        yield encode_frame(pack_chunk(folder.raw(folder.ids[0]), chunk=folder.ids[0]))
+
+    sending = asyncio.create_task(user.json("POST", "/content/chunks", content=body()))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not sending.done()
+    room.release()
+    assert (await sending)["stored"] == 1
+    assert read

@@ -62,6 +62,7 @@ IMAGE_KEPT = timedelta(days=30)  # since it was last registered; a registry stil
 SNAPSHOTS_MAX = 1_000
 STORE_THREADS = 4  # beyond that they wait for each other in the store
 WAITING_MAX = 256
+UPLOADS_MAX = 16  # whose bodies are in memory at a time, 18 MiB each
 
 T = TypeVar("T")
 
@@ -120,6 +121,8 @@ class HubContent:
         self._hub_id, self._store, self._threads, self._jobs = hub_id, store, threads, jobs
         self._agents, self._transfers, self._clock, self.code_kept = agents, transfers, clock, code_kept
         self._snapshots: dict[str, Readable] = {}
+        # Taken before a body is read: whoever waits for it holds nothing in memory.
+        self.upload_room = asyncio.Semaphore(UPLOADS_MAX)
 
     # Chunks in
 

@@ -74,7 +74,8 @@ async def agent_missing(request: Request, work: Work, here: Here) -> Response:
     summary="For agents: stores chunks of what a task leaves",
 )
 async def agent_put(request: Request, work: Work, here: Here) -> Response:
-    return reply(await here.hub.content.put(await read_body(request.receive, CHUNKS), tenant=work.tenant))
+    async with here.hub.content.upload_room:
+        return reply(await here.hub.content.put(await read_body(request.receive, CHUNKS), tenant=work.tenant))
 
 
 @router.post(

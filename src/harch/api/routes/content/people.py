@@ -73,7 +73,8 @@ async def missing(request: Request, caller: User, here: Here) -> Response:
 )
 async def put_chunks(request: Request, caller: User, here: Here) -> Response:
     """Each is compared with its name, a BLAKE3 hash, before any is stored."""
-    return reply(await here.hub.content.put(await read_body(request.receive, CHUNKS), tenant=caller.tenant))
+    async with here.hub.content.upload_room:
+        return reply(await here.hub.content.put(await read_body(request.receive, CHUNKS), tenant=caller.tenant))
 
 
 @router.post("/content/trees/{ref}", responses=TREE, summary="Makes the files of a data object or snapshot readable")
