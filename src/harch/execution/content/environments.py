@@ -303,7 +303,7 @@ def _failure(build: _Build, result: ProcessResult) -> HarchError:
     hint = "`harch logs ID --preparation` shows all that uv said"
     if result.timed_out:
         return HarchError("E1120", f"the environment was not built within {BUILD_S_MAX / 60:.0f} minutes", hint=hint)
-    said = (line.strip() for line in result.tail)
+    lines = (line.strip() for line in result.tail)
     reason = (
         "; ".join(line for line in said if not line.startswith(_OF_NO_USE))
         or f"uv ended with exit code {result.exit_code}"
