@@ -303,11 +303,8 @@ def _failure(build: _Build, result: ProcessResult) -> HarchError:
     hint = "`harch logs ID --preparation` shows all that uv said"
     if result.timed_out:
         return HarchError("E1120", f"the environment was not built within {BUILD_S_MAX / 60:.0f} minutes", hint=hint)
-    lines = (line.strip() for line in result.tail)
-    reason = (
-        "; ".join(line for line in said if not line.startswith(_OF_NO_USE))
-        or f"uv ended with exit code {result.exit_code}"
-    )
+    lines = [line.strip() for line in result.tail if not line.strip().startswith(_OF_NO_USE)]
+    reason = "; ".join(lines) or f"uv ended with exit code {result.exit_code}"
     if result.exit_code in _KILLED_EXIT_CODES:
         reason = f"uv was killed; a build has the memory of its task, {build.task.memory_gb:g} GB. {reason}"
     return HarchError("E1120", f"the environment could not be built: {reason}", hint=hint)
