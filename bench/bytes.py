@@ -24,6 +24,7 @@ def main() -> None:
     options.add_argument("--transfers", type=int, default=5, help="rounds of `transfer`")
     options.add_argument("--transfer-megabytes", type=int, default=300)
     options.add_argument("--rate-mbps", type=float, default=200.0, help="of the emulated link; 0: no limit")
+    options.add_argument("--jitter-ms", type=float, default=1.0, help="of the emulated link, per way")
     options.add_argument("--cuts", type=int, default=5, help="of the link during one more transfer")
     options.add_argument("--kills", type=int, default=100, help="rounds of `kills`")
     options.add_argument("--seed", type=int, default=1)

@@ -63,14 +63,7 @@ def measure(verdict: Verdict, chosen: argparse.Namespace) -> None:
         borders.prepare()
         borders.check_that_it_works_at_home()
         attempts = borders.attempts
-        for tried in (
-            borders.api,
-            borders.commands,
-            borders.work,
-            borders.caches,
-            borders.relabelled,
-            borders.retagged,
-        ):
+        for tried in (borders.api, borders.commands, borders.work, borders.caches, borders.retagged):
             tried()
         bytes_borders_peer.attack(attempts, fleet, HOSTILE, borders.home, borders.abroad, borders.secrets)
         borders.look_for_copies()
@@ -194,10 +187,10 @@ class Borders:
             self._submit(self.abroad, submitted, {"image": f"data:{secret.id}"})
         filling = self._fill(self.home)
         for secret in self.secrets:
-            for how in ({"data": [secret.id]}, {"data": [secret.name, "travels"]}):
+            ways = ({"data": [secret.id]}, {"data": [secret.name, "travels"]})
+            for how in ways if secret.what != "code" else ({"code": secret.id},):
                 self._submit(self.home, submitted, how)
         self._submit(self.home, submitted, {"image": "data:image"})
-        self._submit(self.home, submitted, {"code": "code"})
         time.sleep(LINGER_S)  # long enough for offers and bids
         for work_id, what in submitted:
             found = self._own.workloads.get(work_id)
@@ -356,7 +349,6 @@ class Borders:
             taken = client.workloads.submit(body)
         except HarchError as error:
             self.attempts.note("work", what, error.code, succeeded=False)
-            print(f"DEBUG {what}: {error.code} {error.message}") if error.code == "E0201" else None
         else:
             if hub is not self.home:
                 self.attempts.note("work", what, "taken", succeeded=True)

@@ -100,12 +100,14 @@ class Attacker:
         claims = CopiesQuestion(number=0, held=tuple((secret.id, 0) for secret in self._secrets), is_all=False)
         told = self._peer.ask(self._home.hub_id, claims, CopiesReply)
         for secret in self._secrets:
-            disclosed = any(data.id == secret.id for data in told.changed)
-            self._attempts.note("control link", f"tag of {secret.name}", "asked", succeeded=disclosed)
+            if any(data.id == secret.id for data in told.changed):
+                print(f"  beside: {self._peer.hub_id} was told name and tag of {secret.name}, of which it has no copy")
             asked = ContentRequest(number=0, ref=secret.id, tenant="default", digest=secret.digest)
             self._ask(f"{secret.name} after claiming to have a copy", asked, ContentReply)
-            believed = self._peer.hub_id in self._own.data.get(secret.id).hubs
-            self._attempts.note("control link", f"is believed to have {secret.name}", "looked", succeeded=believed)
+            if self._peer.hub_id in self._own.data.get(secret.id).hubs:
+                print(
+                    f"  beside: {self._peer.hub_id} is believed to have {secret.name}, because it says so", flush=True
+                )
 
     def bulk_channel(self) -> None:
         reply = self._ticket()

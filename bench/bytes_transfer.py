@@ -33,7 +33,6 @@ from bytes_goals import CUTS, GOSSIP, SPEED
 from bytes_reporting_hub import REPORTS
 from bytes_world import fleet_toml
 from federation_gossip import Nodes
-from federation_wan import JITTER_MS
 from harch.base.config import Home
 from harch.federation.identity.authority import make_federation
 from harch.testing.wan import Wan, why_not_permitted
@@ -47,6 +46,7 @@ TAG = ("--process-in", "MA", "--process-in", "SN", "--rest-in", "MA", "--rest-in
 PLAIN = ("--plain-at-rest", "--plain-in-transit")
 REPORTING_HUB = str(Path(__file__).with_name("bytes_reporting_hub.py"))
 GOSSIP_PORT, RAW_PORT = 7921, 9001
+AGE_EVERY_S = (0.2, 0.4)
 GAP_S = (0.05, 0.15)  # between two updates of gossip
 IDLE_S = 15.0  # before each transfer
 SETTLED_AFTER_S = 5.0
@@ -66,23 +66,29 @@ def measure(verdict: Verdict, chosen: argparse.Namespace) -> None:
         (folder / "fleet.toml").write_text(fleet_toml(COUNTRIES, rtt_ms=RTT_MS))
         (folder / "home").mkdir()
         with (
-            Wan([OWNER, RUNNER], rtt_ms=RTT_MS, jitter_ms=JITTER_MS) as wan,
+            Wan([OWNER, RUNNER], rtt_ms=RTT_MS, jitter_ms=chosen.jitter_ms) as wan,
             ReportingFederation(wan, str(folder / "fleet.toml"), folder / "home") as federation,
             gossip_on(wan, folder / "gossip") as gossip,
         ):
             if chosen.rate_mbps:
                 wan.set_link(OWNER, RUNNER, rate_mbps=chosen.rate_mbps)
             rate = f"{chosen.rate_mbps:g} Mbit/s" if chosen.rate_mbps else "no limit of its rate"
-            print(f"link: {RTT_MS:g} ms, +/-{JITTER_MS:g} ms jitter, {rate}; TCP: {congestion_control()}", flush=True)
-            world = World(wan, federation, folder, gossip, chosen)
+            print(
+                f"link: {RTT_MS:g} ms, +/-{chosen.jitter_ms:g} ms jitter, {rate}; TCP: {congestion_control()}",
+                flush=True,
+            )
+            world, signs = World(wan, federation, folder, gossip, chosen), SignsOfLife(federation, gossip)
             speeds, raws = world.speeds()
-            print("DEBUG", *federation.reports(), sep="\n"); cut = world.with_cuts()
+            signs.stop()
+            again = world.with_cuts() if chosen.cuts else None
             gossip.stop()
             show_gossip(gossip)
+            signs.show()
     share = 100 * statistics.median(speeds) / statistics.median(raws)
     print(f"medians: {statistics.median(speeds) / MB:.1f} MB/s, raw TCP {statistics.median(raws) / MB:.1f} MB/s")
     SPEED.met(verdict, share)
-    CUTS.met(verdict, cut)
+    if again is not None:
+        CUTS.met(verdict, again)
     GOSSIP.met(verdict, gossip.p99_ms("transfer") / gossip.p99_ms("idle"))
 
 
@@ -272,11 +278,39 @@ def _listener(host: str) -> Any:
     return socket.create_server((host, RAW_PORT))
 
 
+class SignsOfLife:
+    """How old the last sign of life of the owner is at the runner, as that one tells its users: five come a second."""
+
+    def __init__(self, federation: ReportingFederation, gossip: Gossip) -> None:
+        self._federation, self._gossip = federation, gossip
+        self._ages_ms: dict[str, list[float]] = defaultdict(list)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        chance = random.Random(2)
+        with self._federation.client(RUNNER) as client:
+            while not self._stopped.wait(chance.uniform(*AGE_EVERY_S)):
+                phase = self._gossip.phase
+                if phase:
+                    found = client.get("/v1/hubs").json()["items"]
+                    self._ages_ms[phase] += [1000 * hub["age_s"] for hub in found if not hub["own"]]
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def show(self) -> None:
+        told = ", ".join(f"{phase} {p99(ages):.0f} ms ({len(ages)})" for phase, ages in self._ages_ms.items())
+        print(f"  age of the last sign of life of {OWNER} at {RUNNER}, p99: {told}", flush=True)
+
+
 class Gossip:
     """Updates one after the other, in a thread; how long each took is kept by what was going on when it began."""
 
     def __init__(self, nodes: Nodes, names: Sequence[str]) -> None:
-        self._phase = ""
+        self.phase = ""  # what is going on; empty: what does not count
         self._nodes, self._names = nodes, names
         self._ms: dict[str, list[float]] = defaultdict(list)
         self._stopped = threading.Event()
@@ -287,18 +321,18 @@ class Gossip:
     def _run(self) -> None:
         number = 0
         while not self._stopped.wait(self._chance.uniform(*GAP_S)):
-            phase, number = self._phase, number + 1
+            phase, number = self.phase, number + 1
             if phase:
                 seen_s = self._nodes.update(self._names[number % len(self._names)], f"v{number}")
-                if phase == self._phase:
+                if phase == self.phase:
                     self._ms[phase].append(float("inf") if seen_s is None else seen_s * 1000)
 
     @contextmanager
     def during(self, phase: str) -> Iterator[None]:
         """What begins and is seen meanwhile counts."""
-        self._phase = phase
+        self.phase = phase
         yield
-        self._phase = ""
+        self.phase = ""
 
     def stop(self) -> None:
         self._stopped.set()
@@ -311,7 +345,7 @@ class Gossip:
         return statistics.median(self._ms[phase])
 
     def p99_ms(self, phase: str) -> float:
-        return sorted(self._ms[phase])[int(len(self._ms[phase]) * 0.99)]
+        return p99(self._ms[phase])
 
 
 @contextmanager
@@ -333,6 +367,10 @@ def gossip_on(wan: Wan, folder: Path) -> Iterator[Gossip]:
             gossip.stop()
     finally:
         nodes.close()
+
+
+def p99(values: Sequence[float]) -> float:
+    return sorted(values)[int(len(values) * 0.99)]
 
 
 def show_gossip(gossip: Gossip) -> None:

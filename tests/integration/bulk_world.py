@@ -35,6 +35,7 @@ from harch.federation.bulk.tickets import BulkGrant, TicketRegistry
 from harch.federation.identity.authority import make_federation
 from harch.federation.identity.hub_identity import HubIdentity
 from harch.federation.links.frames import PROTOCOL_VERSION, LinkHello
+from harch.testing.clock import SimClock
 from harch.testing.ports import free_ports
 
 HOST = "127.0.0.1"
@@ -215,6 +216,22 @@ def until(holds: Callable[[], bool]) -> None:
     while not holds():
         assert time.monotonic() < ends_s
         threading.Event().wait(0.02)
+
+
+class WatchedClock(SimClock):
+    """Knows how often somebody has looked at it."""
+
+    looks = 0
+
+    def monotonic_s(self) -> float:
+        self.looks += 1
+        return super().monotonic_s()
+
+    def jump_and_be_seen(self, delay_s: float) -> None:
+        """For the thread of a connection, for which the other end waits: whoever looks then is the one that watches."""
+        self.jump(delay_s)
+        looks = self.looks
+        until(lambda: self.looks > looks + 2)
 
 
 class Wire:

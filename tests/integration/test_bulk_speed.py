@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import socket
 import struct
+import threading
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -14,9 +16,11 @@ from bulk_world import Hub, RawPeer, federation, fetch_all, random_chunks, refs,
 
 from harch.base.clock import SystemClock
 from harch.federation.bulk import server as server_module
+from harch.federation.bulk import sockets
 from harch.federation.bulk.limits import BulkLimits, TransferClass
 from harch.federation.bulk.pacing import START_BYTES_PER_S
 from harch.federation.identity.hub_identity import HubIdentity
+from harch.federation.links.tls_connection import KEEPALIVE_EVERY_S, KEEPALIVE_IDLE_S, KEEPALIVE_PROBES
 from harch.testing.clock import SimClock
 
 CHUNKS = random_chunks(8)
@@ -89,3 +93,35 @@ def test_a_limit_that_changes_holds_for_the_next_connections(ids: dict[str, HubI
         hub.limits = BulkLimits(2_000_000, 45)
         open_connection(stack, hub, ids["abidjan"], ticket)
         until(lambda: sum(rates(hub)["abidjan"]) <= 2_000_001)
+
+
+def test_connections_let_everything_else_go_first_and_notice_cuts(ids: dict[str, HubIdentity]) -> None:
+    hub = Hub(ids["dakar"], CHUNKS)
+    with serving(hub), ExitStack() as stack:
+        open_connection(stack, hub, ids["abidjan"], hub.ticket("abidjan"))
+        (connection,) = hub.server._connections.values()
+        sock = connection.sock
+        assert sock.getsockopt(socket.IPPROTO_IP, socket.IP_TOS) == sockets.TRAFFIC_CLASS
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY) == sockets.PRIORITY_BULK
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT) == sockets.UNSENT_BYTES_MAX
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == sockets.USER_TIMEOUT_MS
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == KEEPALIVE_IDLE_S
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == KEEPALIVE_EVERY_S
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT) == KEEPALIVE_PROBES
+
+
+def test_its_threads_have_a_lower_priority_than_the_event_loop() -> None:
+    found: list[int] = []
+
+    def look() -> None:
+        sockets.lower_priority()
+        found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+
+    own = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert found == [min(own + sockets.NICE, 19)]
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == own

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bulk_world import HOST, LARGE, Hub, Sink, Wire, federation, fetch_all, random_chunks, refs, serving
+from bulk_world import HOST, LARGE, Hub, Sink, WatchedClock, Wire, federation, fetch_all, random_chunks, refs, serving
 
 from harch.base.clock import SystemClock
 from harch.base.errors import HarchError
@@ -165,12 +165,36 @@ def test_who_is_cut_off_at_once_dials_less_and_less_often(ids: dict[str, HubIden
 
 def test_a_connection_that_is_slow_but_goes_on_is_not_cut(ids: dict[str, HubIdentity]) -> None:
     clock = SimClock(SystemClock().now())
+    clock.jump(1_000)
     hub = Hub(ids["dakar"], CHUNKS)
-    hub.source.before_read = lambda: clock.jump(6)
+    reads = 0
+
+    def before_read() -> None:
+        nonlocal reads
+        reads += 1
+        clock.jump(6)
+
+    hub.source.before_read = before_read
     with serving(hub):
         report = fetch_all(ids["abidjan"], hub, clock=clock, settings=FetchSettings(connections=1, silence_s_max=10.0))
-    assert report.seconds > 20
+    assert reads > 3
+    assert report.seconds == 6 * reads
     assert report.cuts == 0
+
+
+def test_a_connection_that_brings_a_few_bytes_now_and_then_is_replaced(ids: dict[str, HubIdentity]) -> None:
+    frames = random_chunks(300, 100)
+    clock = WatchedClock(SystemClock().now())
+    hub, sink = Hub(ids["dakar"], frames), Sink()
+
+    hub.source.before_read = lambda: clock.jump_and_be_seen(6)
+    with serving(hub):
+        report = fetch_all(
+            ids["abidjan"], hub, sink=sink, clock=clock, settings=FetchSettings(connections=1, silence_s_max=10.0)
+        )
+    assert sink.frames == frames
+    assert report.cuts >= 1
+    assert report.bytes_repeated == 0
 
 
 def test_what_has_arrived_before_a_failure_is_stored(ids: dict[str, HubIdentity], hub: Hub) -> None:

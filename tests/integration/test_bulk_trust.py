@@ -11,7 +11,20 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from bulk_world import HOST, QUICK, Hub, RawPeer, Sink, federation, fetch_all, random_chunks, refs, serving, until
+from bulk_world import (
+    HOST,
+    QUICK,
+    Hub,
+    RawPeer,
+    Sink,
+    WatchedClock,
+    federation,
+    fetch_all,
+    random_chunks,
+    refs,
+    serving,
+    until,
+)
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from harch.base.clock import SystemClock
@@ -337,6 +350,21 @@ def test_a_transfer_goes_on_with_renewed_certificates_at_both_ends(ids: dict[str
     assert fetch_all(ids["abidjan"], hub).chunks == 12
 
 
+def test_a_certificate_that_ends_in_the_middle_of_a_transfer_ends_its_connections(
+    ids: dict[str, HubIdentity], hub: Hub
+) -> None:
+    clock = WatchedClock(ids["dakar"].certificate.not_after - timedelta(seconds=5))
+    hub.source.before_read = lambda: clock.jump_and_be_seen(6)
+
+    def wait_long() -> float:
+        clock.jump(30)
+        return 1.0
+
+    words = "no progress for 60 s: the certificate of dakar has expired"
+    settings = FetchSettings(connections=1, silence_s_max=1e9)
+    refused(lambda: fetch_all(ids["abidjan"], hub, clock=clock, jitter=wait_long, settings=settings), words)
+
+
 def test_a_dropped_peer_and_an_ended_transfer_lose_their_connections(ids: dict[str, HubIdentity], hub: Hub) -> None:
     first, second = hub.ticket("abidjan"), hub.ticket("abidjan")
     with RawPeer(hub, ids["abidjan"]) as one, RawPeer(hub, ids["abidjan"]) as other:
@@ -419,13 +447,30 @@ def test_strangers_cannot_lock_peers_out(ids: dict[str, HubIdentity]) -> None:
 
 
 def test_more_strangers_than_threads_are_wanted_for_make_the_oldest_go(ids: dict[str, HubIdentity]) -> None:
-    hub = Hub(ids["dakar"], CHUNKS)
-    with serving(hub):
+    hub = Hub(ids["dakar"], CHUNKS, clock=SimClock(SystemClock().now()))
+    with serving(hub), RawPeer(hub, ids["abidjan"]) as known:
+        known.greet(hub.ticket("abidjan"))
+        known.request(refs(CHUNKS)[0])
+        assert len(known.frames(1)) == 1
         mute = [socket.create_connection((HOST, hub.server.port)) for _ in range(server_module.UNIDENTIFIED_MAX + 3)]
         mute[0].settimeout(WITHIN_S)
         assert mute[0].recv(1) == b""
+        known.request(refs(CHUNKS)[1])
+        assert len(known.frames(1)) == 1
         for sock in mute:
             sock.close()
+
+
+def test_all_peers_together_have_a_limited_number_of_connections(
+    ids: dict[str, HubIdentity], hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_module, "CONNECTIONS_MAX", 1)
+    with RawPeer(hub, ids["abidjan"]) as first, RawPeer(hub, ids["tangier"]) as second:
+        first.greet(hub.ticket("abidjan"))
+        first.request(refs(CHUNKS)[0])
+        assert len(first.frames(1)) == 1
+        second.greet(hub.ticket("tangier"))
+        assert second.end() == BulkRefused(rule="busy", reason="too many bulk connections at once")
 
 
 @pytest.mark.parametrize(

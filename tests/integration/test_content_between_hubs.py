@@ -288,3 +288,21 @@ async def test_a_home_that_was_cut_off_is_heard_when_it_is_back(pair: Pair, tmp_
     await pair.dakar.service.look_after_content()
     store = pair.dakar.service._files.store
     assert await asyncio.to_thread(store.holders) == []
+
+
+async def test_what_went_over_the_bulk_channel_is_counted_by_peer(pair: Pair, tmp_path: Path) -> None:
+    content = packed(tmp_path / "code", 400_000)
+    code = await add(pair.dakhla, "code-1", content, kind=DataKind.CODE)
+    workload = await pair.dakhla.submit(code="code-1", countries_allowed=("SN",))
+    there = await borrowed(pair.dakar, workload)
+    await arrived(pair.dakar, there, code.id)
+    sent, received = pair.dakhla.service.metrics_text().decode(), pair.dakar.service.metrics_text().decode()
+    assert int(value_of(sent, 'harch_bulk_bytes_sent_total{peer="dakar"}')) > 400_000
+    assert int(value_of(received, 'harch_bulk_bytes_received_total{peer="dakhla"}')) > 400_000
+    assert int(value_of(received, 'harch_bulk_bytes_repeated_total{peer="dakhla"}')) == 0
+    assert int(value_of(received, "harch_content_bytes_stored")) > 400_000
+
+
+def value_of(exposition: str, series: str) -> float:
+    (line,) = (line for line in exposition.splitlines() if line.startswith(series + " "))
+    return float(line.rpartition(" ")[2])

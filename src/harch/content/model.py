@@ -86,7 +86,7 @@ def decode_root(data: bytes) -> TreeRoot:
     """Raises E1105 for anything that is not a root that this version can read."""
     try:
         root = _decode_root(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise invalid(f"its root cannot be read: {error}") from error
     if root.version != ROOT_VERSION:
         raise invalid(f"it has version {root.version}, this program knows {ROOT_VERSION}")
@@ -107,7 +107,7 @@ def decode_manifest(data: bytes) -> list[TreeEntry]:
     """Every entry checked: nothing in a tree may lead out of the folder that it is unpacked into. Raises E1105."""
     try:
         entries = _decode_entries(data)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise invalid(f"its manifest cannot be read: {error}") from error
     check_entries(entries)
     return entries

@@ -12,8 +12,9 @@ from opentelemetry.metrics import CallbackOptions, Observation
 from harch.base.listen.gate import ConnectionGate
 from harch.base.metrics import Collected, Telemetry
 from harch.base.state_files import set_aside_files
+from harch.content.store import StoreTotals
 from harch.federation.links.mesh import LinkStatus
-from harch.hub.views import PeerReach, PeerView
+from harch.hub.views import BulkTraffic, PeerReach, PeerView
 from harch.wire.hubs import HubSummary
 
 DAMAGE_EVERY_S = 60.0  # how often the state folder is looked through
@@ -110,6 +111,30 @@ class HubMetrics:
         meter.create_observable_gauge(
             "harch_link_rtt_ms", callbacks=[read("rtt_ms")], description="Smoothed round trip to the peer."
         )
+
+    def watch_content(self, totals: Callable[[], StoreTotals], peers: Callable[[], Mapping[str, BulkTraffic]]) -> None:
+        """What the content store keeps, and what went to and came from each peer over the bulk channel."""
+        meter = self._telemetry.meter
+
+        def kept(field: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+            return lambda _options: [Observation(getattr(totals(), field))]
+
+        def moved(field: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
+            return lambda _options: [Observation(getattr(one, field), {"peer": hub}) for hub, one in peers().items()]
+
+        for field, description in (
+            ("bytes_stored", "Content on disk, compressed and sealed."),
+            ("bytes_garbage", "Content that a collection may remove."),
+        ):
+            meter.create_observable_gauge(f"harch_content_{field}", callbacks=[kept(field)], description=description)
+        for field, description in (
+            ("bytes_sent", "Payload of chunks sent to a peer."),
+            ("bytes_received", "Payload of chunks received from a peer."),
+            ("bytes_repeated", "Of these, received and thrown away."),
+            ("cuts", "Bulk connections to a peer that ended before their transfer was over."),
+            ("refused", "Bulk connections of a peer that were refused."),
+        ):
+            meter.create_observable_counter(f"harch_bulk_{field}", callbacks=[moved(field)], description=description)
 
     def watch_listeners(self, gates: Iterable[ConnectionGate]) -> None:
         """Connections of each listener, and what it refused since the process started."""

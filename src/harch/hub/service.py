@@ -288,6 +288,7 @@ def build_hub(
         metrics.watch_workers(pipelines.worker_counts)
         metrics.watch_nodes(lambda: nodes_by_state(jobs.machine.state))
         metrics.watch_links(federation.links)
+        metrics.watch_content(files.store.totals, bulk.traffic if bulk is not None else dict)
         metrics.watch_listeners(gates)
         metrics.watch_faults(lambda: jobs.faults.total, lambda: len(jobs.machine.state.set_aside))
         metrics.watch_records(lambda: audit.loss.entries if audit.loss is not None else 0)

@@ -106,3 +106,13 @@ class LogPage(Struct, frozen=True, kw_only=True):
     next_offset: int
     data: bytes
     eof: bool
+
+
+class BulkTraffic(Struct, frozen=True, kw_only=True):
+    """Content exchanged with one other hub. Bytes are those of payloads, as they travel."""
+
+    bytes_sent: int
+    bytes_received: int
+    bytes_repeated: int  # received and thrown away
+    cuts: int
+    refused: int

@@ -11,6 +11,8 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from harch.base.integers import Natural32
+
 
 class TreeView(Struct, frozen=True, kw_only=True):
     """A tree that can be read here: of a data object, or of a snapshot of the files of work.
@@ -87,8 +89,8 @@ class FilesRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Read `path` below the working folder of one task, as a tree."""
 
     path: str = "."
-    rank: int = 0
-    attempt: int | None = None
+    rank: Natural32 = 0
+    attempt: Natural32 | None = None
 
 
 class FilesPlaced(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -96,7 +98,7 @@ class FilesPlaced(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     path: str
     digest: str
-    rank: int = 0
+    rank: Natural32 = 0
 
 
 class ArtifactView(Struct, frozen=True, kw_only=True):

@@ -117,6 +117,7 @@ class _Worker:
     owes: bool = False  # the peer has to send something
     moved_s: float = 0.0  # when it last brought `PROGRESS_BYTES`
     moved_bytes: int = 0
+    why: str = ""  # it was ended
 
 
 class _Refused(Exception):
@@ -240,7 +241,7 @@ class _Transfer:
         for worker in workers:
             why = self._ending(worker, now_s)
             if why and worker.sock is not None:
-                self._trouble = why
+                worker.why = why
                 sockets.end(worker.sock)
 
     def _ending(self, worker: _Worker, now_s: float) -> str:
@@ -287,7 +288,7 @@ class _Transfer:
             except BulkFault as fault:
                 self._note_fault(fault)
             except OSError as error:  # TLS errors are OSErrors
-                self._note_trouble(error)
+                self._note_trouble(worker, error)
             except Exception as error:  # noqa: BLE001 - a damaged chunk, or a fault: the calling thread raises it
                 with self._changed:
                     self._failure = self._failure or error
@@ -427,9 +428,10 @@ class _Transfer:
             if self._faults >= FAULTS_MAX:
                 self._fail(self._trouble)
 
-    def _note_trouble(self, error: Exception) -> None:
+    def _note_trouble(self, worker: _Worker, error: OSError) -> None:
         with self._changed:
-            self._trouble = f"{self._address}: {error}" if str(error) else f"{self._address} does not answer"
+            self._trouble = worker.why or f"{self._address}: {str(error) or 'no answer'}"
+            worker.why = ""
 
     def _pause(self, failures: int) -> None:
         """Doubles up to the limit, of which half is random: connections that were cut together do not dial in step."""

@@ -206,7 +206,6 @@ class BulkServer:
             try:
                 sockets.set_options(sock)
                 sockets.set_sending_options(sock)
-                sock.settimeout(None)
                 secured = self._tls.server().wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
             except (OSError, HarchError):
                 ticket.release()
