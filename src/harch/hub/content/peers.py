@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 from harch.base.clock import Clock
 from harch.base.errors import HarchError
-from harch.content.frames import ChunkFrame
+from harch.content.frames import ChunkFrame, encode_frame
 from harch.content.store import ContentStore
 from harch.federation.bulk.tickets import TICKETS_MAX, BulkGrant, TicketRegistry
 from harch.hub.audit import data_drafts
@@ -22,6 +22,7 @@ from harch.hub.content.gates import check_send, is_entitled
 from harch.hub.federation.messages import (
     CHANGED_MAX,
     COPIES_MAX,
+    LISTING_BYTES_MAX,
     Answer,
     ContentReply,
     ContentRequest,
@@ -83,15 +84,24 @@ class ContentSource:
         if not self.port:
             raise HarchError("E1140", f"{self._hub_id} has no bulk channel", hint="its log shows why")
         tenant, digest = entry.object.tenant, entry.content
-        ids, root_bytes = await asyncio.to_thread(
-            lambda: (self._store.ids_of(tenant, digest), self._store.tree(tenant, digest).root_bytes)
-        )
+        ids, root_bytes, listing = await asyncio.to_thread(self._listed, tenant, digest)
         with self._lock:
             ticket = self._tickets.issue(hub_id, BulkGrant(tenant=tenant, ids=ids), now=self._clock.now())
             self._issued[ticket] = (hub_id, entry)
             while len(self._issued) > TICKETS_MAX:
                 del self._issued[next(iter(self._issued))]
-        return ContentReply(number=request.number, port=self.port, ticket=ticket, root_bytes=root_bytes)
+        return ContentReply(
+            number=request.number, port=self.port, ticket=ticket, root_bytes=root_bytes, listing=listing
+        )
+
+    def _listed(self, tenant: str, digest: str) -> tuple[frozenset[bytes], int, bytes]:
+        """Names of all its chunks, the size of its root, and root and manifest themselves if they are small."""
+        stored = self._store.tree(tenant, digest)
+        listing = b""
+        if sum(chunk.size for chunk in stored.root.manifest) <= LISTING_BYTES_MAX // 2:
+            names = [bytes.fromhex(digest), *(chunk.id for chunk in stored.root.manifest)]
+            listing = b"".join(map(encode_frame, self._store.read(tenant, names)))
+        return self._store.ids_of(tenant, digest), stored.root_bytes, listing
 
     def copies(self, hub_id: str, request: CopiesQuestion) -> CopiesReply:
         """What has become of that hub's copies; and this hub learns from the question which there are."""

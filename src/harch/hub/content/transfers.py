@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from harch.base.errors import HarchError
-from harch.content.frames import ChunkFrame, unpack_chunk
+from harch.content.frames import ChunkFrame, decode_frames, unpack_chunk
 from harch.content.model import ChunkRef, chunks_of, decode_manifest, decode_root
 from harch.content.store import ContentStore
 from harch.hub.content.gates import check_arrive
@@ -208,7 +208,8 @@ class ContentTransfers:
             _log.warning("content of %s did not come: %s", entry.object.id, refusal.message if refusal else "?")
 
     async def _pull_from(self, source: str, ref: str, transfer: _Transfer) -> None:
-        """The root names the manifest, the manifest names the files: three rounds, each of what is missing."""
+        """The root names the manifest, the manifest names the files: each is fetched as far as it is missing. Of most
+        trees root and manifest come with the answer."""
         tenant, digest = transfer.tenant, transfer.digest
         reply = await self._peers.request(
             source,
@@ -239,6 +240,8 @@ class ContentTransfers:
 
         def whole() -> None:
             root_ref = ChunkRef(bytes.fromhex(digest), reply.root_bytes)
+            if reply.listing:
+                self._store.put(tenant, decode_frames(reply.listing))
             fetch([root_ref])
             root = decode_root(self._raw(tenant, [root_ref]))
             fetch(root.manifest)

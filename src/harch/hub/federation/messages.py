@@ -27,6 +27,7 @@ ROWS_MAX = 500  # of one answer: even long rows then fit into a frame
 LOG_BYTES_MAX = 512 * 1024
 PIECE_BYTES_MAX = 256 * 1024  # of an answer about telemetry; one at a time is on the way, so that gossip has room
 QUESTION_BYTES_MAX = 256 * 1024
+LISTING_BYTES_MAX = 256 * 1024  # as for an answer about telemetry: gossip has room beside it
 COPIES_MAX = 5_000  # of one question; their names and as many changed tags fit into frames
 CHANGED_MAX = 500
 
@@ -133,12 +134,16 @@ class ContentRequest(Struct, frozen=True, kw_only=True, tag="content.asked"):
 
 
 class ContentReply(Struct, frozen=True, kw_only=True, tag="content.told"):
-    """Yes: on the bulk port of this hub, with this ticket, which is good for chunks of that tree and for one hub."""
+    """Yes: on the bulk port of this hub, with this ticket, which is good for chunks of that tree and for one hub.
+
+    `listing`: frames of its root and manifest, if they are small: that saves two rounds over the link.
+    """
 
     number: int
     port: int
     ticket: bytes
     root_bytes: int  # of the chunk that the digest names
+    listing: bytes = b""
 
 
 class CopiesQuestion(Struct, frozen=True, kw_only=True, tag="copies.asked"):
