@@ -156,10 +156,19 @@ class AgentGateway:
         return await session.request_files(lambda number: PlaceFiles(number, key, path, ref, digest))
 
     def serves(self, key_id: str, workload: Workload) -> bool:
-        """Whether the agent with this key has, or had, a task of this workload on one of its nodes."""
+        """Whether the agent with this key has, or had, a task of this workload on one of its nodes.
+
+        Raises E0801 while that cannot be known: after a restart of the hub, until the agents of these nodes are back.
+        """
         agents = self._jobs.machine.state.agents.agent_of_node
-        own = {agent.agent_id for agent in self._credentials.agents_of(key_id)}
-        return any(agents.get(task.node_id) in own for task in workload.placement)
+        bound = self._credentials.agents_of(key_id)
+        own, nodes = {agent.agent_id for agent in bound}, {task.node_id for task in workload.placement}
+        if any(agents.get(node) in own for node in nodes):
+            return True
+        may_be = any(not agent.node_ids or nodes.intersection(agent.node_ids) for agent in bound)
+        if may_be and any(node not in agents for node in nodes):
+            raise HarchError("E0801", "no agent of this node is connected", hint="connect first", retry_after_s=1)
+        return False
 
     def _session_with_files(self, workload: Workload, rank: int) -> Session:
         session = self._session_of(workload, rank)

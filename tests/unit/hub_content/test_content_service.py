@@ -420,3 +420,20 @@ async def test_uploads_whose_bodies_would_not_fit_into_memory_wait_before_they_a
     assert (sending.done(), read) == (False, False)
     room.release()
     assert (await sending)["stored"] == 1
+
+
+async def test_an_agent_that_is_not_back_yet_after_a_restart_of_the_hub_is_told_to_try_again(
+    world: World, folder: PackedFolder
+) -> None:
+    """An artifact that it uploads in that moment would be lost otherwise."""
+    agent, _ = await world.agent()
+    workload = await submit(world)
+    await start(world, workload)
+    chunks = encode_frame(pack_chunk(folder.raw(folder.ids[0]), chunk=folder.ids[0]))
+    params = {"workload": workload.id}
+    world.node.leave()
+    await until(lambda: world.hub.summary().agents == 0)
+    answer = await agent.call("POST", "/agents/content/chunks", params=params, content=chunks)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "E0801")
+    stranger, _ = await world.agent("with-nodes-of-its-own")
+    assert await stranger.error("POST", "/agents/content/chunks", params=params, content=chunks) in ("E0301", "E0801")
